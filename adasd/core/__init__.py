@@ -1,0 +1,1 @@
+"""The algorithms of AdaSD: values in, values out (no I/O, no clock, no torch)."""

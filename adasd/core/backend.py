@@ -1,0 +1,59 @@
+"""The seam between the rules and the arrays: what a rule needs of logits, wherever those live.
+
+`adasd.core.host` implements it in numpy, `adasd.kernels` in torch; one contract suite compares both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+from adasd.core.draws import DrawKey, Draws
+from adasd.core.types import Draft, Evidence, Row, SamplingParams
+
+D = TypeVar("D", bound=Draws, contravariant=True)
+Logits = TypeVar("Logits", contravariant=True)
+
+
+class Proposal(NamedTuple):
+    """One draft position. entropy: bits, of the untruncated softmax at the request's temperature (at 0: of 1).
+
+    row: what the candidate is sampled from; None where masks leave the draft nothing, which ends the block.
+    """
+
+    entropy: float
+    row: Row | None
+
+
+class TargetRows(Protocol[D]):
+    """The warped target distributions behind one block of n candidates: n + 1 rows."""
+
+    def evidence(self, draft: Draft) -> Sequence[Evidence]:
+        """One entry per candidate. Raises InvalidDraft for a row that `core.rows.check_row` refuses."""
+        ...
+
+    def emit(self, offset: int, minus: Row | None, key: DrawKey, draws: D) -> int:
+        """Sample row `offset`; with `minus` = q the residual norm([p - q]+), or p where that is empty.
+
+        Inverse CDF in ascending id order; never an id of probability 0.
+        """
+        ...
+
+    def coupled(self, position: int, draws: D) -> Sequence[int]:
+        """argmax(log p + g) of every row; row i takes the Gumbel noise of absolute position `position + i`.
+
+        Lowest id on a tie. At temperature 0 the row's only token, without noise.
+        """
+        ...
+
+
+class Kernels(Protocol[Logits, D]):
+    """Logits in, distributions out."""
+
+    def propose(self, logits: Logits, sampling: SamplingParams) -> Proposal:
+        """The draft's row at one position. logits: [vocabulary]. Raises NumericalFault (side `draft`) on NaN."""
+        ...
+
+    def target(self, logits: Logits, sampling: SamplingParams) -> TargetRows[D]:
+        """The target's rows of one block. logits: [n + 1, vocabulary]. Raises NumericalFault (side `target`)."""
+        ...

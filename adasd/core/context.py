@@ -1,0 +1,54 @@
+"""The committed tokens of one generation, and the hash every message carries of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+
+import numpy as np
+
+HASH_BYTES = 16
+
+
+def pack_ids(ids: Sequence[int]) -> bytes:
+    """Token ids as little-endian uint32."""
+    return np.asarray(ids, dtype="<u4").tobytes()
+
+
+def unpack_ids(packed: bytes) -> list[int]:
+    """The inverse of `pack_ids`."""
+    ids: list[int] = np.frombuffer(packed, dtype="<u4").tolist()
+    return ids
+
+
+def context_hash(ids: Sequence[int]) -> bytes:
+    """blake2b over the packed ids: of a prefix, whichever way the prefix was assembled."""
+    return blake2b(pack_ids(ids), digest_size=HASH_BYTES).digest()
+
+
+class Context:
+    """Prompt and committed tokens; append-only, hashed as it grows."""
+
+    def __init__(self, prompt: Iterable[int]) -> None:
+        self.ids: list[int] = list(prompt)
+        self.prompt_length = len(self.ids)
+        self._hasher = blake2b(pack_ids(self.ids), digest_size=HASH_BYTES)
+
+    @property
+    def base(self) -> int:
+        """Committed length: prompt and generated tokens."""
+        return len(self.ids)
+
+    @property
+    def generated(self) -> int:
+        return self.base - self.prompt_length
+
+    @property
+    def hash(self) -> bytes:
+        """blake2b of ids[:base], 16 bytes."""
+        return self._hasher.copy().digest()
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Append committed tokens."""
+        self.ids.extend(tokens)
+        self._hasher.update(pack_ids(tokens))

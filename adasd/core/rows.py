@@ -1,0 +1,109 @@
+"""Rows: the exact distribution a candidate was sampled from, rounded to integer weights with a fixed sum.
+
+What is sampled from is what is sent, so nothing is lost on the wire: both sides use q = weights / total.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from adasd.core.errors import InvalidDraft
+from adasd.core.types import FloatArray, IntArray, Row
+
+SPARSE_TOTAL = 2**16
+DENSE_TOTAL = 2**24
+
+
+@dataclass(frozen=True)
+class PointRow:
+    """All mass on one token: greedy and coupled drafting."""
+
+    token: int
+    total: int = 1
+
+    @property
+    def ids(self) -> IntArray:
+        return np.array([self.token], dtype=np.int64)
+
+    @property
+    def weights(self) -> IntArray:
+        return np.array([1], dtype=np.int64)
+
+    def weight(self, token: int) -> int:
+        return int(token == self.token)
+
+
+@dataclass(frozen=True, eq=False)
+class SparseRow:
+    """A few ids with 16-bit weights that sum to 2^16."""
+
+    ids: IntArray
+    weights: IntArray
+    total: int = SPARSE_TOTAL
+
+    def weight(self, token: int) -> int:
+        index = int(np.searchsorted(self.ids, token))
+        found = index < len(self.ids) and self.ids[index] == token
+        return int(self.weights[index]) if found else 0
+
+
+@dataclass(frozen=True, eq=False)
+class DenseRow:
+    """The whole vocabulary, weights that sum to 2^24."""
+
+    weights: IntArray
+    total: int = DENSE_TOTAL
+
+    @cached_property
+    def ids(self) -> IntArray:
+        return np.arange(len(self.weights), dtype=np.int64)
+
+    def weight(self, token: int) -> int:
+        return int(self.weights[token]) if 0 <= token < len(self.weights) else 0
+
+
+def round_weights(probabilities: FloatArray, total: int) -> IntArray:
+    """Integer weights with the given sum, each within 1 of total * probability; probability 0 keeps weight 0.
+
+    Rounds the cumulative sum, so no sort and no remainder to distribute. probabilities: [k], >= 0, sum 1.
+    """
+    cumulative = np.cumsum(probabilities)
+    steps = np.floor(cumulative * (total / cumulative[-1]) + 0.5).astype(np.int64)
+    return np.diff(steps, prepend=0)
+
+
+def sparse_row(ids: IntArray, probabilities: FloatArray) -> Row:
+    """The sparse row of some ids (any order) and their probabilities; a point row if one id takes it all."""
+    order = np.argsort(ids)
+    weights = round_weights(probabilities[order], SPARSE_TOTAL)
+    kept = weights > 0
+    ids, weights = ids[order][kept].astype(np.int64), weights[kept]
+    return PointRow(int(ids[0])) if len(ids) == 1 else SparseRow(ids, weights)
+
+
+def dense_row(probabilities: FloatArray) -> Row:
+    """The dense row of a distribution over the whole vocabulary, [V]."""
+    return DenseRow(round_weights(probabilities, DENSE_TOTAL))
+
+
+def probabilities(row: Row, vocabulary: int) -> FloatArray:
+    """The row as a dense distribution, float64 [vocabulary]."""
+    dense = np.zeros(vocabulary, dtype=np.float64)
+    dense[row.ids] = row.weights / row.total
+    return dense
+
+
+def check_row(row: Row, token: int, vocabulary: int) -> None:
+    """Refuse a row that breaks the contract: wrong sum, repeated or foreign ids, q(token) = 0."""
+    if isinstance(row, DenseRow) and len(row.weights) > vocabulary:
+        raise InvalidDraft(f"dense row over {len(row.weights)} ids, vocabulary has {vocabulary}")
+    ids, weights = row.ids, row.weights
+    if len(ids) == 0 or ids[0] < 0 or ids[-1] >= vocabulary or np.any(np.diff(ids) <= 0):
+        raise InvalidDraft(f"row ids must ascend strictly within [0, {vocabulary})")
+    if np.any(weights < 0) or int(weights.sum()) != row.total:
+        raise InvalidDraft(f"row weights sum to {int(weights.sum())}, not {row.total}")
+    if row.weight(token) == 0:
+        raise InvalidDraft(f"candidate {token} has probability 0 in its own row")

@@ -1,0 +1,67 @@
+"""When to stop drafting: one small class a rule. A rule turns the adaptive state into the plan of one round.
+
+off     no candidates: the target alone
+fixed   always n candidates; with n = 5 the paper's Vanilla
+adasd   stop after the candidate whose entropy exceeds T_G, the mean entropy of rejected candidates; at most W
+        (AdaSD, arXiv 2512.11280, section 4; no threshold before the first rejection, the candidate that trips it is sent)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+from adasd.core.adaptive import AcceptanceState
+from adasd.core.errors import InvalidRequest
+from adasd.core.types import DraftPlan
+
+WINDOW = 20
+"""W, the paper's bound on the candidates of a round."""
+VANILLA_CANDIDATES = 5
+
+
+class StoppingRule(Protocol):
+    def plan(self, state: AcceptanceState) -> DraftPlan: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Off:
+    """Never draft."""
+
+    def plan(self, state: AcceptanceState) -> DraftPlan:
+        return DraftPlan(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """Always draft `candidates`."""
+
+    candidates: int = VANILLA_CANDIDATES
+
+    def plan(self, state: AcceptanceState) -> DraftPlan:
+        return DraftPlan(self.candidates)
+
+
+@dataclass(frozen=True, slots=True)
+class AdaSDStopping:
+    """T_G: the running mean of the entropies (bits) of rejected candidates."""
+
+    window: int = WINDOW
+
+    def plan(self, state: AcceptanceState) -> DraftPlan:
+        threshold = state.rejected_entropy.mean
+        return DraftPlan(self.window, math.inf if threshold is None else threshold)
+
+
+def stopping_rule(name: str, max_candidates: int | None) -> StoppingRule:
+    """The rule of that name; `max_candidates` is n for `fixed`, W for `adasd`, refused for `off` unless 0."""
+    if name == "off" and not max_candidates:
+        return Off()
+    if name == "fixed":
+        return Fixed(VANILLA_CANDIDATES if max_candidates is None else max_candidates)
+    if name == "adasd":
+        return AdaSDStopping(WINDOW if max_candidates is None else max_candidates)
+    if name == "off":
+        raise InvalidRequest("max_candidates has no meaning with stopping 'off'", "speculation.max_candidates")
+    raise InvalidRequest(f"unknown stopping rule {name!r}; known: off, fixed, adasd", "speculation.stopping")

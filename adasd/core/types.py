@@ -1,0 +1,168 @@
+"""The values that travel through the decoding loop. Words as in docs/architecture: candidate, block, round, base."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adasd.core.errors import InvalidRequest
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+Emission = Literal["recovered", "bonus", "none"]
+"""How the last token of a verdict came about: sampled after a rejection, after a full acceptance, or cut away."""
+
+FinishReason = Literal["stop", "length"]
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How the target's logits become the distribution that is sampled from. Validated on construction.
+
+    temperature: 0 is greedy. top_k: 0 is off. top_p: 1 is off. min_p: 0 is off; applied in this order.
+    seed, choice: 64-bit seed of the request and index of the choice; together they key every draw.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int = 0
+    choice: int = 0
+
+    def __post_init__(self) -> None:
+        _within("temperature", self.temperature, 0.0, 1e6)
+        _within("top_p", self.top_p, 0.0, 1.0)
+        _within("min_p", self.min_p, 0.0, 1.0)
+        if self.top_p == 0.0:
+            raise InvalidRequest("top_p must be above 0", "top_p")
+        if self.top_k < 0:
+            raise InvalidRequest(f"top_k must be 0 (off) or positive, got {self.top_k}", "top_k")
+        if not 0 <= self.seed < 2**64:
+            raise InvalidRequest(f"seed must be within [0, 2^64), got {self.seed}", "seed")
+        if not 0 <= self.choice < 2**32:
+            raise InvalidRequest(f"choice must be within [0, 2^32), got {self.choice}", "n")
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0.0
+
+
+def _within(name: str, value: float, low: float, high: float) -> None:
+    if not (math.isfinite(value) and low <= value <= high):
+        raise InvalidRequest(f"{name} must be within [{low:g}, {high:g}], got {value}", name)
+
+
+@dataclass(frozen=True, slots=True)
+class DraftPlan:
+    """How far the drafter may go in one round.
+
+    max_candidates: upper bound on the block; 0 drafts nothing.
+    entropy_threshold: bits; drafting stops after the candidate whose entropy exceeds it (AdaSD, T_G).
+    coupled: candidates are drawn with the Gumbel noise that the target uses too (acceptance rule `coupled`).
+    """
+
+    max_candidates: int
+    entropy_threshold: float = math.inf
+    coupled: bool = False
+
+    def limited(self, room: int) -> DraftPlan:
+        """The same plan with at most `room` candidates."""
+        return replace(self, max_candidates=max(0, min(self.max_candidates, room)))
+
+    def stops(self, entropy: float) -> bool:
+        """Whether the candidate drawn from a row of this entropy (bits) is the last of its block."""
+        return entropy > self.entropy_threshold
+
+
+class Row(Protocol):
+    """The exact distribution that a candidate was sampled from, as integer weights: q = weights / total.
+
+    ids: int64 [k], strictly ascending. weights: int64 [k], non-negative, sum = total.
+    """
+
+    @property
+    def total(self) -> int: ...
+    @property
+    def ids(self) -> IntArray: ...
+    @property
+    def weights(self) -> IntArray: ...
+    def weight(self, token: int) -> int:
+        """Weight of one token id; 0 outside the support."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """The candidates of one round. ids, entropies (bits) and rows have one entry a candidate."""
+
+    ids: tuple[int, ...] = ()
+    entropies: tuple[float, ...] = ()
+    rows: tuple[Row, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def cut(self, length: int) -> Draft:
+        """The first `length` candidates."""
+        return Draft(self.ids[:length], self.entropies[:length], self.rows[:length])
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All that an acceptance rule may know of one candidate x.
+
+    p, q: warped target and draft probability of x. p_max: the largest target probability.
+    distance: Jensen-Shannon distance (base 2) of both rows, in [0, 1].
+    """
+
+    p: float
+    q: float
+    p_max: float
+    distance: float
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What the verifier found for one judged candidate.
+
+    distance: JS distance of the two rows. exact: outcome of the exact test on the same draw.
+    accepted: the decision. loss: ln(q/p) in nats if accepted by relaxation only, else 0.
+    floored: the rule would have accepted, but the warped target gives the candidate probability 0.
+    """
+
+    distance: float
+    exact: bool
+    accepted: bool
+    loss: float = 0.0
+    floored: bool = False
+
+    @property
+    def relaxed(self) -> bool:
+        """Accepted only because of the relaxation."""
+        return self.accepted and not self.exact
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The verifier's answer to one block: tokens = accepted candidates, then the emitted token unless cut away.
+
+    judgements: one per judged candidate, i.e. up to and including the first rejection.
+    """
+
+    tokens: tuple[int, ...]
+    accepted: int
+    emission: Emission
+    judgements: tuple[Judgement, ...] = ()
+
+    def cut(self, length: int) -> Verdict:
+        """The verdict if the block ended after `length` of its tokens."""
+        if length >= len(self.tokens):
+            return self
+        accepted = min(self.accepted, length)
+        return Verdict(self.tokens[:length], accepted, "none", self.judgements[:accepted])

@@ -1,0 +1,1 @@
+"""The formulas of `adasd.core` in torch, batched on the device."""

@@ -1,0 +1,1 @@
+"""What travels between the services: generated stubs, codec, status table, server shell."""

@@ -1,0 +1,73 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable
+from typing import ClassVar as _ClassVar, Optional as _Optional
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Context(_message.Message):
+    __slots__ = ("session", "base", "prompt_length", "start", "ids", "hash")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    HASH_FIELD_NUMBER: _ClassVar[int]
+    session: bytes
+    base: int
+    prompt_length: int
+    start: int
+    ids: bytes
+    hash: bytes
+    def __init__(self, session: _Optional[bytes] = ..., base: _Optional[int] = ..., prompt_length: _Optional[int] = ..., start: _Optional[int] = ..., ids: _Optional[bytes] = ..., hash: _Optional[bytes] = ...) -> None: ...
+
+class Sampling(_message.Message):
+    __slots__ = ("temperature", "top_k", "top_p", "min_p", "seed", "choice")
+    TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
+    TOP_K_FIELD_NUMBER: _ClassVar[int]
+    TOP_P_FIELD_NUMBER: _ClassVar[int]
+    MIN_P_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    CHOICE_FIELD_NUMBER: _ClassVar[int]
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    seed: int
+    choice: int
+    def __init__(self, temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., seed: _Optional[int] = ..., choice: _Optional[int] = ...) -> None: ...
+
+class Draft(_message.Message):
+    __slots__ = ("ids", "entropies", "rows")
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    ENTROPIES_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    ids: bytes
+    entropies: _containers.RepeatedScalarFieldContainer[float]
+    rows: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, ids: _Optional[bytes] = ..., entropies: _Optional[_Iterable[float]] = ..., rows: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class InfoRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ModelInfo(_message.Message):
+    __slots__ = ("name", "vocabulary", "context_length", "eos_ids", "vocabulary_fingerprint", "weights_fingerprint", "support", "protocol")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VOCABULARY_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    EOS_IDS_FIELD_NUMBER: _ClassVar[int]
+    VOCABULARY_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    SUPPORT_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    vocabulary: int
+    context_length: int
+    eos_ids: _containers.RepeatedScalarFieldContainer[int]
+    vocabulary_fingerprint: str
+    weights_fingerprint: str
+    support: int
+    protocol: str
+    def __init__(self, name: _Optional[str] = ..., vocabulary: _Optional[int] = ..., context_length: _Optional[int] = ..., eos_ids: _Optional[_Iterable[int]] = ..., vocabulary_fingerprint: _Optional[str] = ..., weights_fingerprint: _Optional[str] = ..., support: _Optional[int] = ..., protocol: _Optional[str] = ...) -> None: ...

@@ -1,0 +1,39 @@
+from adasd.rpc.v1 import common_pb2 as _common_pb2
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class DraftPlan(_message.Message):
+    __slots__ = ("max_candidates", "entropy_threshold", "coupled")
+    MAX_CANDIDATES_FIELD_NUMBER: _ClassVar[int]
+    ENTROPY_THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    COUPLED_FIELD_NUMBER: _ClassVar[int]
+    max_candidates: int
+    entropy_threshold: float
+    coupled: bool
+    def __init__(self, max_candidates: _Optional[int] = ..., entropy_threshold: _Optional[float] = ..., coupled: _Optional[bool] = ...) -> None: ...
+
+class DraftRequest(_message.Message):
+    __slots__ = ("context", "sampling", "plan", "round")
+    CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    SAMPLING_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    context: _common_pb2.Context
+    sampling: _common_pb2.Sampling
+    plan: DraftPlan
+    round: int
+    def __init__(self, context: _Optional[_Union[_common_pb2.Context, _Mapping]] = ..., sampling: _Optional[_Union[_common_pb2.Sampling, _Mapping]] = ..., plan: _Optional[_Union[DraftPlan, _Mapping]] = ..., round: _Optional[int] = ...) -> None: ...
+
+class DraftReply(_message.Message):
+    __slots__ = ("round", "base", "draft")
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_FIELD_NUMBER: _ClassVar[int]
+    round: int
+    base: int
+    draft: _common_pb2.Draft
+    def __init__(self, round: _Optional[int] = ..., base: _Optional[int] = ..., draft: _Optional[_Union[_common_pb2.Draft, _Mapping]] = ...) -> None: ...

@@ -1,0 +1,64 @@
+from adasd.rpc.v1 import common_pb2 as _common_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Emission(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    EMISSION_NONE: _ClassVar[Emission]
+    EMISSION_RECOVERED: _ClassVar[Emission]
+    EMISSION_BONUS: _ClassVar[Emission]
+EMISSION_NONE: Emission
+EMISSION_RECOVERED: Emission
+EMISSION_BONUS: Emission
+
+class VerifyRequest(_message.Message):
+    __slots__ = ("context", "sampling", "draft", "acceptance", "state", "round")
+    CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    SAMPLING_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTANCE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    context: _common_pb2.Context
+    sampling: _common_pb2.Sampling
+    draft: _common_pb2.Draft
+    acceptance: str
+    state: bytes
+    round: int
+    def __init__(self, context: _Optional[_Union[_common_pb2.Context, _Mapping]] = ..., sampling: _Optional[_Union[_common_pb2.Sampling, _Mapping]] = ..., draft: _Optional[_Union[_common_pb2.Draft, _Mapping]] = ..., acceptance: _Optional[str] = ..., state: _Optional[bytes] = ..., round: _Optional[int] = ...) -> None: ...
+
+class Judgement(_message.Message):
+    __slots__ = ("distance", "exact", "accepted", "loss", "floored")
+    DISTANCE_FIELD_NUMBER: _ClassVar[int]
+    EXACT_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    LOSS_FIELD_NUMBER: _ClassVar[int]
+    FLOORED_FIELD_NUMBER: _ClassVar[int]
+    distance: float
+    exact: bool
+    accepted: bool
+    loss: float
+    floored: bool
+    def __init__(self, distance: _Optional[float] = ..., exact: _Optional[bool] = ..., accepted: _Optional[bool] = ..., loss: _Optional[float] = ..., floored: _Optional[bool] = ...) -> None: ...
+
+class VerifyReply(_message.Message):
+    __slots__ = ("round", "base", "tokens", "accepted", "emission", "judgements")
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    EMISSION_FIELD_NUMBER: _ClassVar[int]
+    JUDGEMENTS_FIELD_NUMBER: _ClassVar[int]
+    round: int
+    base: int
+    tokens: bytes
+    accepted: int
+    emission: Emission
+    judgements: _containers.RepeatedCompositeFieldContainer[Judgement]
+    def __init__(self, round: _Optional[int] = ..., base: _Optional[int] = ..., tokens: _Optional[bytes] = ..., accepted: _Optional[int] = ..., emission: _Optional[_Union[Emission, str]] = ..., judgements: _Optional[_Iterable[_Union[Judgement, _Mapping]]] = ...) -> None: ...

@@ -1,0 +1,1 @@
+"""What is stored: the session record and the Redis behind it."""

@@ -1,0 +1,1 @@
+"""The programs: one folder a service."""

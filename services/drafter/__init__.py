@@ -1,0 +1,1 @@
+"""The drafter: the small model, answering with candidate blocks."""

@@ -1,0 +1,1 @@
+"""The gateway: OpenAI-compatible HTTP in front of one decoding loop per generation."""

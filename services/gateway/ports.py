@@ -1,0 +1,37 @@
+"""What the decoding loop knows of the world: three Protocols. Neither HTTP, nor gRPC, nor Redis."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from adasd.core.adaptive import AcceptanceState
+from adasd.core.context import Context
+from adasd.core.types import Draft, DraftPlan, Verdict
+
+
+class Drafter(Protocol):
+    """The drafter as one generation sees it. A failure is never the request's: it is a round without candidates."""
+
+    def prefill(self, context: Context) -> None:
+        """Start reading the context in the background, beside the verifier's first pass."""
+        ...
+
+    async def propose(self, context: Context, plan: DraftPlan, round_number: int) -> Draft:
+        """Candidates after `context.base`; empty if the plan says 0 or no drafter answers."""
+        ...
+
+    async def close(self) -> None:
+        """End the stream; the drafter forgets the session."""
+        ...
+
+
+class Verifier(Protocol):
+    """The verifier as one generation sees it."""
+
+    async def verify(self, context: Context, draft: Draft, state: AcceptanceState, round_number: int) -> Verdict:
+        """Judge one block. Raises InvalidDraft (the drafter's fault), ServiceUnavailable, DeadlineExceeded, ..."""
+        ...
+
+    async def close(self) -> None:
+        """End the stream; the verifier forgets the session."""
+        ...

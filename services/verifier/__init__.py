@@ -1,0 +1,1 @@
+"""The verifier: the large model, deciding how many candidates stand."""
