@@ -72,7 +72,9 @@ class AcceptanceState:
             raise ValueError(f"packed acceptance state has {len(packed)} bytes, expected {PACKED_BYTES}")
         version, nodes, count, total = _HEADER.unpack_from(packed)
         if (version, nodes) != (PACKED_VERSION, NODES):
-            raise ValueError(f"acceptance state of version {version} with {nodes} nodes; this is {PACKED_VERSION}, {NODES}")
+            raise ValueError(
+                f"acceptance state of version {version} with {nodes} nodes; this is {PACKED_VERSION}, {NODES}"
+            )
         accepted = _unpack_histogram(packed, _HEADER.size)
         rejected = _unpack_histogram(packed, _HEADER.size + _MOMENTS.size + 4 * NODES)
         return cls(Mean(count, total), Posterior(accepted, rejected))

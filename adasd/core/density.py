@@ -2,9 +2,9 @@
 
 P(A | d) = p(d|A) P(A) / (p(d|A) P(A) + p(d|R) P(R))    (AdaSD v2, arXiv 2512.11280, section 4; Silverman 1986)
 
-Gaussian kernel, Silverman's factor (3 n / 4)^(-1/5) times the sample standard deviation, at least one bin wide; densities
-in log space; priors are the shares of the two groups. A sample is spread over three nodes by a quadratic B-spline, which
-adds exactly WIDTH^2 / 4 to the variance wherever it falls; the kernel is narrowed by as much.
+Gaussian kernel, Silverman's factor (3 n / 4)^(-1/5) times the sample standard deviation, at least one bin wide;
+densities in log space; priors are the shares of the two groups. A sample is spread over three nodes by a quadratic
+B-spline, which adds exactly WIDTH^2 / 4 to the variance wherever it falls; the kernel is narrowed by as much.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from adasd.core.types import FloatArray
+
 DISTANCE_ZERO = 1e-3
 """Below this two rows count as equal: more than rounding rows to integer weights can cause."""
 DISTANCE_ONE = 1.0 - 1e-6
@@ -23,6 +25,8 @@ NODES = 342
 WIDTH = 1.0 / (NODES - 3)
 VANISHES = -700.0
 """Log density below which float64 itself would give 0."""
+
+_UNDERFLOWS = 1e-290
 
 Counts = NDArray[np.float32]
 _POSITIONS = np.arange(-1, NODES - 1) * WIDTH
@@ -64,18 +68,24 @@ class Histogram:
         if self.n < 2:
             return WIDTH
         variance = max(0.0, self.squares - self.total**2 / self.n) / (self.n - 1)
-        return max(WIDTH, math.sqrt(variance) * (self.n * 0.75) ** -0.2)
+        return max(WIDTH, math.sqrt(variance) * math.pow(self.n * 0.75, -0.2))
 
     def log_density(self, x: float) -> float:
         """Log of the kernel density estimate at x; -inf without samples. Cost does not depend on n."""
         if self.n == 0:
             return -math.inf
         variance = self.bandwidth**2 - WIDTH**2 / 4
+        exponents = (x - _POSITIONS) ** 2 * (-0.5 / variance)
+        mass = float(self.counts @ np.exp(exponents))
+        log_mass = math.log(mass) if mass > _UNDERFLOWS else self._log_tail(exponents)
+        return log_mass - math.log(self.n) - 0.5 * math.log(2 * math.pi * variance)
+
+    def _log_tail(self, exponents: FloatArray) -> float:
+        """log(sum counts exp(exponents)) where the plain sum loses its digits."""
         kept = self.counts > 0
-        terms = np.log(self.counts[kept], dtype=np.float64) - (x - _POSITIONS[kept]) ** 2 / (2 * variance)
+        terms = np.log(self.counts[kept], dtype=np.float64) + exponents[kept]
         peak = float(terms.max())
-        mass = math.log(float(np.exp(terms - peak).sum()))
-        return peak + mass - math.log(self.n) - 0.5 * math.log(2 * math.pi * variance)
+        return peak + math.log(float(np.exp(terms - peak).sum()))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

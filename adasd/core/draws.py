@@ -1,7 +1,7 @@
 """Counter-based randomness: a draw is a pure function of its key, so a repeated round repeats itself.
 
-A key is (seed, choice, base, offset, purpose). `base` grows with every round, so no draw that a past decision has looked
-at is ever used again; keys by absolute position would not be exact once a rule's state has seen discarded candidates.
+A key is (seed, choice, base, offset, purpose). `base` grows with every round, so no draw that a past decision has
+looked at is ever used again; keys by absolute position are not exact once a rule's state has seen discarded candidates.
 Only the Gumbel noise of the `coupled` rule is keyed by (seed, choice, absolute position, token id).
 """
 

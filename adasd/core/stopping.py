@@ -3,7 +3,7 @@
 off     no candidates: the target alone
 fixed   always n candidates; with n = 5 the paper's Vanilla
 adasd   stop after the candidate whose entropy exceeds T_G, the mean entropy of rejected candidates; at most W
-        (AdaSD, arXiv 2512.11280, section 4; no threshold before the first rejection, the candidate that trips it is sent)
+        (AdaSD, arXiv 2512.11280, section 4). No threshold before the first rejection; the tripping candidate is sent.
 """
 
 from __future__ import annotations

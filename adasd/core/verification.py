@@ -10,7 +10,7 @@ from adasd.core.backend import TargetRows
 from adasd.core.density import Posterior
 from adasd.core.draws import DrawKey, Draws, Purpose
 from adasd.core.errors import InvalidRequest
-from adasd.core.types import Draft, Judgement, Verdict
+from adasd.core.types import Draft, Emission, Judgement, Verdict
 
 DrawsT = TypeVar("DrawsT", bound=Draws)
 
@@ -53,7 +53,7 @@ class RatioVerification:
         rejected = accepted < len(draft)
         minus = draft.rows[accepted] if rejected else None
         token = target.emit(accepted, minus, DrawKey(base, accepted, Purpose.EMIT), draws)
-        emission = "recovered" if rejected else "bonus"
+        emission: Emission = "recovered" if rejected else "bonus"
         return Verdict((*draft.ids[:accepted], token), accepted, emission, tuple(judgements))
 
 
@@ -73,7 +73,7 @@ class CoupledVerification:
             accepted += 1
         judged = min(accepted + 1, len(draft))
         judgements = tuple(Judgement(0.0, i < accepted, i < accepted) for i in range(judged))
-        emission = "recovered" if accepted < len(draft) else "bonus"
+        emission: Emission = "recovered" if accepted < len(draft) else "bonus"
         return Verdict(tuple(tokens[: accepted + 1]), accepted, emission, judgements)
 
 

@@ -6,26 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from adasd.core.messages import ModelInfo
+
 Logits = TypeVar("Logits", covariant=True)
-
-
-@dataclass(frozen=True, slots=True)
-class ModelInfo:
-    """What the two sides must agree on, and what clients may know.
-
-    vocabulary: width of the logits. context_length: positions the model can attend to.
-    vocabulary_fingerprint: hash over the token strings of the tokenizer, the special ids and the EOS set (not the padding).
-    weights_fingerprint: identifies these weights; stored with every session.
-    support: ids the model can give probability to, fewer than `vocabulary` for a trimmed head.
-    """
-
-    name: str
-    vocabulary: int
-    context_length: int
-    eos_ids: tuple[int, ...]
-    vocabulary_fingerprint: str
-    weights_fingerprint: str
-    support: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,92 @@
+"""The decoding loop in one process: what the services do together, and the oracle they are held to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from adasd.core.adaptive import AcceptanceState
+from adasd.core.context import Context
+from adasd.core.progress import GenerationState
+from adasd.core.stopping import StoppingRule
+from adasd.core.types import Draft, DraftPlan, FinishReason, Verdict
+from adasd.core.verification import Verification
+
+ProposeBlock = Callable[[Context, DraftPlan], Draft]
+VerifyBlock = Callable[[Context, Draft, AcceptanceState], Verdict]
+
+
+class Boundary(Protocol):
+    """Where a text ends."""
+
+    def cut(self, tokens: Sequence[int]) -> tuple[int, FinishReason | None]:
+        """How many of these next tokens stand, and why the text ends there, if it does."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """How far the next round may draft. limit: committed length at which the text ends (max_tokens or context end)."""
+
+    stopping: StoppingRule
+    verification: Verification
+    limit: int
+
+    def plan(self, state: GenerationState, base: int) -> DraftPlan:
+        """The first round has no candidates: the target's prefill gives the first token anyway, and nobody waits.
+
+        Later ones never draft past the limit: a round of n candidates commits up to n + 1 tokens.
+        """
+        if state.counters.rounds == 0:
+            return DraftPlan(0)
+        plan = self.stopping.plan(state.acceptance).limited(self.limit - base - 1)
+        return replace(plan, coupled=self.verification.coupled)
+
+
+@dataclass(slots=True)
+class TokenBoundary:
+    """EOS, or the limit."""
+
+    eos_ids: Collection[int]
+    remaining: int
+
+    def cut(self, tokens: Sequence[int]) -> tuple[int, FinishReason | None]:
+        for length, token in enumerate(tokens[: self.remaining], 1):
+            if token in self.eos_ids:
+                return length, "stop"
+        length = min(len(tokens), self.remaining)
+        self.remaining -= length
+        return length, None if self.remaining else "length"
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One committed round. draft and verdict are cut at the boundary; state is the one after it."""
+
+    draft: Draft
+    verdict: Verdict
+    state: GenerationState
+
+
+def cut_block(draft: Draft, verdict: Verdict, length: int) -> tuple[Draft, Verdict]:
+    """The block if the text ends after `length` of its tokens: what lies past it was neither drafted nor accepted."""
+    if length >= len(verdict.tokens):
+        return draft, verdict
+    return draft.cut(length), verdict.cut(length)
+
+
+def decode(
+    prompt: Sequence[int], controller: Controller, boundary: Boundary, propose: ProposeBlock, verify: VerifyBlock
+) -> Iterator[Round]:
+    """Rounds until the boundary. The text is the prompt followed by every round's `verdict.tokens`."""
+    context, state = Context(prompt), GenerationState()
+    while state.finish_reason is None:
+        plan = controller.plan(state, context.base)
+        draft = propose(context, plan)
+        verdict = verify(context, draft, state.acceptance)
+        length, finish = boundary.cut(verdict.tokens)
+        draft, verdict = cut_block(draft, verdict, length)
+        state = state.after(draft, verdict, controller.verification.labels, finish)
+        context.extend(verdict.tokens)
+        yield Round(draft, verdict, state)

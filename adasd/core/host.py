@@ -1,0 +1,77 @@
+"""`adasd.core.backend` in numpy: the reference that `adasd.kernels` is held against, and what the toy runtime uses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from adasd.core.backend import Proposal, TargetRows
+from adasd.core.divergence import js_distance, js_divergence_sparse
+from adasd.core.draws import DrawKey, Draws
+from adasd.core.rows import PointRow, check_row, dense_row, probabilities, sparse_row
+from adasd.core.sampling import check_logits, entropy_bits, softmax, warp
+from adasd.core.types import Draft, Evidence, FloatArray, Row, SamplingParams
+
+DEFAULT_SUPPORT = 512
+"""Entries of a sparse row: the draft samples from its `support` most likely ids only."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostTarget:
+    """Warped target rows, p: [n + 1, vocabulary]."""
+
+    p: FloatArray
+
+    def evidence(self, draft: Draft) -> Sequence[Evidence]:
+        return [self._evidence(i, token, draft.rows[i]) for i, token in enumerate(draft.ids)]
+
+    def _evidence(self, offset: int, token: int, row: Row) -> Evidence:
+        p = self.p[offset]
+        check_row(row, token, len(p))
+        distance = js_distance(js_divergence_sparse(p, row))
+        return Evidence(float(p[token]), row.weight(token) / row.total, float(p.max()), distance)
+
+    def emit(self, offset: int, minus: Row | None, key: DrawKey, draws: Draws) -> int:
+        p = self.p[offset]
+        if minus is not None:
+            residual = np.maximum(p - probabilities(minus, len(p)), 0.0)
+            p = residual if residual.any() else p
+        return draws.categorical(key, p)
+
+    def coupled(self, position: int, draws: Draws) -> Sequence[int]:
+        return [_coupled(p, position + i, draws) for i, p in enumerate(self.p)]
+
+
+def _coupled(p: FloatArray, position: int, draws: Draws) -> int:
+    ids = np.flatnonzero(p)
+    return int(ids[np.argmax(np.log(p[ids]) + draws.gumbel(position, ids))])
+
+
+@dataclass(frozen=True, slots=True)
+class HostKernels:
+    """support: entries of a draft row; None keeps the whole vocabulary (dense rows)."""
+
+    support: int | None = DEFAULT_SUPPORT
+
+    def propose(self, logits: FloatArray, sampling: SamplingParams) -> Proposal:
+        if not np.isneginf(logits).all():
+            check_logits(logits, "draft")
+            entropy = entropy_bits(softmax(logits.astype(np.float64) / (sampling.temperature or 1.0)))
+            return Proposal(entropy, self._row(warp(logits, sampling)))
+        return Proposal(0.0, None)
+
+    def _row(self, q: FloatArray) -> Row:
+        ids = np.flatnonzero(q)
+        if len(ids) == 1:
+            return PointRow(int(ids[0]))
+        if self.support is None:
+            return dense_row(q)
+        if len(ids) > self.support:
+            ids = np.sort(np.argsort(-q, kind="stable")[: self.support])
+        return sparse_row(ids, q[ids] / q[ids].sum())
+
+    def target(self, logits: FloatArray, sampling: SamplingParams) -> TargetRows[Draws]:
+        check_logits(logits, "target")
+        return HostTarget(np.stack([warp(row, sampling) for row in logits]))

@@ -1,0 +1,86 @@
+"""What drafter and verifier are asked and answer, free of any wire format. Every message says where it starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from adasd.core.types import Draft, DraftPlan, SamplingParams, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What the two sides must agree on, and what clients may know.
+
+    vocabulary: width of the logits. context_length: positions the model can attend to.
+    vocabulary_fingerprint: over the tokenizer's token strings, the special ids and the EOS set (not the padding).
+    weights_fingerprint: identifies these weights; stored with every session.
+    support: ids the model can give probability to, fewer than `vocabulary` for a trimmed head.
+    """
+
+    name: str
+    vocabulary: int
+    context_length: int
+    eos_ids: tuple[int, ...]
+    vocabulary_fingerprint: str
+    weights_fingerprint: str
+    support: int
+
+
+@dataclass(frozen=True, slots=True)
+class ContextDelta:
+    """The committed context of a session, without what the replica has seen on this stream.
+
+    session: 16 bytes. base: committed length. prompt_length: of which prompt. ids: ids[start:base].
+    hash: `context_hash` of ids[:base].
+    """
+
+    session: bytes
+    base: int
+    prompt_length: int
+    start: int
+    ids: Sequence[int]
+    hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DraftRequest:
+    """Draft after `context.base` as far as the plan goes; a plan of 0 candidates only reads the context."""
+
+    context: ContextDelta
+    sampling: SamplingParams
+    plan: DraftPlan
+    round_number: int
+
+
+@dataclass(frozen=True, slots=True)
+class DraftReply:
+    """round_number, base: of the request this answers."""
+
+    round_number: int
+    base: int
+    draft: Draft
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyRequest:
+    """Judge `draft` after `context.base` under the named acceptance rule.
+
+    state: packed AcceptanceState as of `base`.
+    """
+
+    context: ContextDelta
+    sampling: SamplingParams
+    draft: Draft
+    acceptance: str
+    state: bytes
+    round_number: int
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReply:
+    """round_number, base: of the request this answers."""
+
+    round_number: int
+    base: int
+    verdict: Verdict

@@ -1,0 +1,68 @@
+"""Where a generation stands: adaptive state, counters, finish reason. `GenerationState.after` is the only reducer."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+
+from adasd.core.acceptance import Labels
+from adasd.core.adaptive import AcceptanceState
+from adasd.core.types import Draft, FinishReason, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What one generation did. committed tokens = accepted + rounds, less one where the last block was cut.
+
+    rounds: passes of the target. drafts: rounds with candidates. drafted, accepted: candidates.
+    relaxed: accepted only by relaxation; loss_total, loss_max: ln(q/p) in nats over those.
+    floored: candidates a rule would have accepted although the warped target gives them probability 0.
+    """
+
+    rounds: int = 0
+    drafts: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    relaxed: int = 0
+    loss_total: float = 0.0
+    loss_max: float = 0.0
+    floored: int = 0
+
+    def after(self, draft: Draft, verdict: Verdict) -> Counters:
+        losses = [judgement.loss for judgement in verdict.judgements if judgement.relaxed]
+        return Counters(
+            rounds=self.rounds + 1,
+            drafts=self.drafts + (len(draft) > 0),
+            drafted=self.drafted + len(draft),
+            accepted=self.accepted + verdict.accepted,
+            relaxed=self.relaxed + len(losses),
+            loss_total=self.loss_total + sum(losses),
+            loss_max=max([self.loss_max, *losses]),
+            floored=self.floored + sum(judgement.floored for judgement in verdict.judgements),
+        )
+
+    def as_dict(self) -> dict[str, int | float]:
+        return asdict(self)
+
+    @property
+    def mean_acceptance_length(self) -> float:
+        """1 + accepted / rounds: committed tokens per pass of the target."""
+        return 1 + self.accepted / self.rounds if self.rounds else 1.0
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        """accepted / drafted; None if nothing was drafted."""
+        return self.accepted / self.drafted if self.drafted else None
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationState:
+    """Everything about a running generation except its tokens. `counters.rounds` numbers the next round."""
+
+    acceptance: AcceptanceState = field(default_factory=AcceptanceState)
+    counters: Counters = field(default_factory=Counters)
+    finish_reason: FinishReason | None = None
+
+    def after(self, draft: Draft, verdict: Verdict, labels: Labels, finish: FinishReason | None) -> GenerationState:
+        """The state after one round, whose block has already been cut at the earliest boundary."""
+        acceptance = self.acceptance.after(draft, verdict, labels)
+        return GenerationState(acceptance, self.counters.after(draft, verdict), finish)

@@ -1,0 +1,73 @@
+"""The product on one screen: plan, draft, verify, commit, show."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from adasd.core.adaptive import patches
+from adasd.core.context import Context
+from adasd.core.decoding import Boundary, Controller, Round, cut_block
+from adasd.core.errors import InvalidDraft
+from adasd.core.progress import GenerationState
+from adasd.core.stopping import Off
+from adasd.core.types import Draft, Verdict
+from adasd.state.base import Commit, SessionStore
+from services.gateway.ports import Drafter, Verifier
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """Who runs a session: every commit is guarded by it."""
+
+    session: bytes
+    owner: str
+    epoch: int
+
+
+async def generate(
+    context: Context,
+    controller: Controller,
+    boundary: Boundary,
+    drafter: Drafter,
+    verifier: Verifier,
+    store: SessionStore,
+    ownership: Ownership,
+) -> AsyncIterator[Round]:
+    """Rounds until the boundary; a round is yielded once it is committed, never before."""
+    state = GenerationState()
+    if not isinstance(controller.stopping, Off):
+        drafter.prefill(context)
+    while state.finish_reason is None:
+        plan = controller.plan(state, context.base)
+        draft = await drafter.propose(context, plan, state.counters.rounds)
+        draft, verdict = await _verify(verifier, context, draft, state)
+        length, finish = boundary.cut(verdict.tokens)
+        draft, verdict = cut_block(draft, verdict, length)
+        new = state.after(draft, verdict, controller.verification.labels, finish)
+        await store.commit(_commit(ownership, verdict, state, new))
+        context.extend(verdict.tokens)
+        state = new
+        yield Round(draft, verdict, state)
+
+
+async def _verify(verifier: Verifier, context: Context, draft: Draft, state: GenerationState) -> tuple[Draft, Verdict]:
+    """A block that no drafter may send costs its round the candidates, not the request its answer."""
+    try:
+        return draft, await verifier.verify(context, draft, state.acceptance, state.counters.rounds)
+    except InvalidDraft:
+        draft = Draft()
+        return draft, await verifier.verify(context, draft, state.acceptance, state.counters.rounds)
+
+
+def _commit(ownership: Ownership, verdict: Verdict, old: GenerationState, new: GenerationState) -> Commit:
+    return Commit(
+        session=ownership.session,
+        owner=ownership.owner,
+        epoch=ownership.epoch,
+        round_number=old.counters.rounds,
+        tokens=verdict.tokens,
+        patches=tuple(patches(old.acceptance.pack(), new.acceptance.pack())),
+        counters=new.counters.as_dict(),
+        finish_reason=new.finish_reason,
+    )

@@ -1,0 +1,204 @@
+"""The proof of exactness: the joint distribution of the text equals the target's, by enumeration of every draw."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from adasd.core.acceptance import AcceptanceRule, ExactAcceptance
+from adasd.core.adaptive import AcceptanceState
+from adasd.core.backend import Proposal
+from adasd.core.context import Context
+from adasd.core.decoding import Controller, TokenBoundary, decode
+from adasd.core.draws import DrawKey, Draws
+from adasd.core.drafting import draft_block
+from adasd.core.host import HostTarget
+from adasd.core.rows import dense_row, sparse_row
+from adasd.core.sampling import entropy_bits
+from adasd.core.stopping import AdaSDStopping, Fixed, Off, StoppingRule
+from adasd.core.types import Draft, DraftPlan, Evidence, FloatArray, Judgement, Row, Verdict
+from adasd.core.verification import RatioVerification
+from tests.core.branching import BranchingDraws, KeyOf, by_base, by_position, enumerate_outcomes
+
+LENGTH = 4
+Table = Callable[[Sequence[int]], FloatArray]
+
+
+def table(seed: int, vocabulary: int) -> Table:
+    """A random next-token distribution for every context."""
+
+    def row(ids: Sequence[int]) -> FloatArray:
+        rng = np.random.default_rng([seed, *(token + 1 for token in ids)])
+        return rng.dirichlet(np.full(vocabulary, 0.7))
+
+    return row
+
+
+def point(ids: Sequence[int]) -> FloatArray:
+    return np.array([1.0, 0.0, 0.0])
+
+
+def upper(ids: Sequence[int]) -> FloatArray:
+    return np.array([0.0, 0.5, 0.5]) if len(ids) % 2 else np.array([0.0, 0.25, 0.75])
+
+
+def lower_only(ids: Sequence[int]) -> FloatArray:
+    return np.array([1.0, 0.0, 0.0])
+
+
+def sparse(q: FloatArray) -> Row:
+    return sparse_row(np.flatnonzero(q), q[q > 0])
+
+
+def truncated(q: FloatArray) -> Row:
+    """The draft's own support: its two most likely ids."""
+    ids = np.argsort(-q)[:2]
+    return sparse_row(ids, q[ids] / q[ids].sum())
+
+
+@dataclass
+class Pair:
+    """A target and a draft over one tiny vocabulary, decoded by the product's own loop."""
+
+    target: Table
+    draft: Table
+    row: Callable[[FloatArray], Row] = dense_row
+    stopping: StoppingRule = field(default_factory=AdaSDStopping)
+    rule: AcceptanceRule = field(default_factory=ExactAcceptance)
+    eos_ids: tuple[int, ...] = ()
+    length: int = LENGTH
+
+    def text(self, draws: Draws) -> tuple[int, ...]:
+        def propose(context: Context, plan: DraftPlan) -> Draft:
+            def step(candidates: Sequence[int]) -> Proposal:
+                q = self.draft([*context.ids, *candidates])
+                return Proposal(entropy_bits(q), self.row(q))
+
+            return draft_block(step, plan, context.base, draws, self.eos_ids)
+
+        def verify(context: Context, draft: Draft, state: AcceptanceState) -> Verdict:
+            p = np.stack([self.target([*context.ids, *draft.ids[:i]]) for i in range(len(draft) + 1)])
+            return verification.verify(HostTarget(p), draft, state.posterior, context.base, draws)
+
+        verification = RatioVerification(self.rule)
+        controller = Controller(self.stopping, verification, 1 + self.length)
+        rounds = decode([0], controller, TokenBoundary(self.eos_ids, self.length), propose, verify)
+        return tuple(itertools.chain.from_iterable(r.verdict.tokens for r in rounds))
+
+    def expected(self) -> dict[tuple[int, ...], float]:
+        """The target's own joint distribution."""
+        open_texts, done = {(): 1.0}, {}
+        for _ in range(self.length):
+            grown: dict[tuple[int, ...], float] = {}
+            for text, mass in open_texts.items():
+                for token, p in enumerate(self.target([0, *text])):
+                    if p > 0:
+                        (done if token in self.eos_ids else grown)[(*text, token)] = mass * p
+            open_texts = grown
+        return done | open_texts
+
+
+def distance(pair: Pair, key_of: KeyOf = by_base) -> float:
+    """Largest error of the enumerated joint distribution."""
+    found, expected = enumerate_outcomes(pair.text, key_of), pair.expected()
+    assert sum(found.values()) == pytest.approx(1.0, abs=1e-12)
+    return max(abs(found.get(text, 0.0) - expected.get(text, 0.0)) for text in found.keys() | expected.keys())
+
+
+STOPPING = [Off(), Fixed(1), Fixed(2), Fixed(3), AdaSDStopping(), AdaSDStopping(2)]
+
+
+@pytest.mark.parametrize("stopping", STOPPING, ids=repr)
+@pytest.mark.parametrize("row", [dense_row, sparse, truncated])
+@pytest.mark.parametrize("vocabulary", [2, 3])
+def test_exact_acceptance_gives_the_targets_joint_distribution(
+    stopping: StoppingRule, row: Callable[[FloatArray], Row], vocabulary: int
+) -> None:
+    assert distance(Pair(table(1, vocabulary), table(2, vocabulary), row, stopping)) < 1e-12
+
+
+@pytest.mark.parametrize("stopping", [Fixed(2), AdaSDStopping(2)], ids=repr)
+def test_vocabulary_of_four(stopping: StoppingRule) -> None:
+    assert distance(Pair(table(3, 4), table(4, 4), sparse, stopping, length=3)) < 1e-12
+
+
+@pytest.mark.parametrize("stopping", STOPPING, ids=repr)
+@pytest.mark.parametrize(
+    ("target", "draft"),
+    [(table(5, 3), table(5, 3)), (upper, lower_only), (point, table(6, 3)), (table(7, 3), point), (upper, upper)],
+    ids=["draft = target", "disjoint supports", "certain target", "certain draft", "zeros in both"],
+)
+def test_special_pairs(stopping: StoppingRule, target: Table, draft: Table) -> None:
+    assert distance(Pair(target, draft, sparse, stopping)) < 1e-12
+
+
+@pytest.mark.parametrize("stopping", [Fixed(3), AdaSDStopping()], ids=repr)
+def test_texts_that_end_inside_a_block(stopping: StoppingRule) -> None:
+    assert distance(Pair(table(8, 3), table(9, 3), dense_row, stopping, eos_ids=(1,))) < 1e-12
+
+
+@dataclass(frozen=True)
+class LooksAtDiscarded:
+    """A stopping rule that drafts one candidate iff the last block's final, possibly discarded, candidate was token 0."""
+
+    last: list[int]
+
+    def plan(self, state: AcceptanceState) -> DraftPlan:
+        return DraftPlan(2 if not self.last or self.last[-1] == 0 else 0)
+
+
+class DiscardedPair(Pair):
+    """Feeds every drafted block, discarded candidates too, to the stopping rule."""
+
+    def text(self, draws: Draws) -> tuple[int, ...]:
+        seen: list[int] = []
+        self.stopping = LooksAtDiscarded(seen)
+
+        class Recording:
+            def bernoulli(self, key: DrawKey, probability: float) -> bool:
+                return draws.bernoulli(key, probability)
+
+            def categorical(self, key: DrawKey, weights: FloatArray) -> int:
+                index = draws.categorical(key, weights)
+                if key.purpose == 0:
+                    seen.append(index)
+                return index
+
+            def gumbel(self, position: int, ids: FloatArray) -> FloatArray:
+                raise AssertionError
+
+        return super().text(Recording())  # type: ignore[arg-type]
+
+
+def test_a_rule_that_has_seen_discarded_candidates_is_exact_with_keys_by_base() -> None:
+    assert distance(DiscardedPair(table(10, 2), table(11, 2))) < 1e-12
+
+
+def test_the_same_rule_is_not_exact_with_keys_by_absolute_position() -> None:
+    assert distance(DiscardedPair(table(10, 2), table(11, 2)), by_position) > 1e-3
+
+
+@dataclass(frozen=True)
+class AcceptsTooMuch:
+    labels: str = "exact"
+
+    def judge(self, evidence: Evidence, posterior: object, key: DrawKey, draws: Draws) -> Judgement:
+        accepted = draws.bernoulli(key, min(1.0, 1.05 * evidence.p / evidence.q))
+        return Judgement(evidence.distance, accepted, accepted)
+
+
+def test_the_proof_sees_an_acceptance_that_is_slightly_wrong() -> None:
+    assert distance(Pair(table(1, 3), table(2, 3), rule=AcceptsTooMuch())) > 1e-4  # type: ignore[arg-type]
+
+
+def test_one_key_has_one_value() -> None:
+    key = DrawKey(1, 0, 1)  # type: ignore[arg-type]
+
+    def twice(draws: BranchingDraws) -> tuple[bool, bool]:
+        return draws.bernoulli(key, 0.3), draws.bernoulli(key, 0.5)
+
+    assert enumerate_outcomes(twice) == pytest.approx({(True, True): 0.3, (False, True): 0.2, (False, False): 0.5})
