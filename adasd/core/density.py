@@ -75,7 +75,7 @@ class Histogram:
         if self.n == 0:
             return -math.inf
         variance = self.bandwidth**2 - WIDTH**2 / 4
-        exponents = (x - _POSITIONS) ** 2 * (-0.5 / variance)
+        exponents: FloatArray = np.square(x - _POSITIONS) * (-0.5 / variance)
         mass = float(self.counts @ np.exp(exponents))
         log_mass = math.log(mass) if mass > _UNDERFLOWS else self._log_tail(exponents)
         return log_mass - math.log(self.n) - 0.5 * math.log(2 * math.pi * variance)

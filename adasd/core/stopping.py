@@ -19,6 +19,7 @@ from adasd.core.types import DraftPlan
 WINDOW = 20
 """W, the paper's bound on the candidates of a round."""
 VANILLA_CANDIDATES = 5
+STOPPING_RULES = ("off", "fixed", "adasd")
 
 
 class StoppingRule(Protocol):
@@ -56,12 +57,17 @@ class AdaSDStopping:
 
 def stopping_rule(name: str, max_candidates: int | None) -> StoppingRule:
     """The rule of that name; `max_candidates` is n for `fixed`, W for `adasd`, refused for `off` unless 0."""
-    if name == "off" and not max_candidates:
-        return Off()
-    if name == "fixed":
-        return Fixed(VANILLA_CANDIDATES if max_candidates is None else max_candidates)
-    if name == "adasd":
-        return AdaSDStopping(WINDOW if max_candidates is None else max_candidates)
-    if name == "off":
+    if name not in STOPPING_RULES:
+        known = ", ".join(STOPPING_RULES)
+        raise InvalidRequest(f"unknown stopping rule {name!r}; known: {known}", "speculation.stopping")
+    if name == "off" and max_candidates:
         raise InvalidRequest("max_candidates has no meaning with stopping 'off'", "speculation.max_candidates")
-    raise InvalidRequest(f"unknown stopping rule {name!r}; known: off, fixed, adasd", "speculation.stopping")
+    if name != "off" and max_candidates is not None and max_candidates < 1:
+        raise InvalidRequest("max_candidates must be at least 1; use stopping 'off'", "speculation.max_candidates")
+    match name:
+        case "fixed":
+            return Fixed(max_candidates or VANILLA_CANDIDATES)
+        case "adasd":
+            return AdaSDStopping(max_candidates or WINDOW)
+        case _:
+            return Off()

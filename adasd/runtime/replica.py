@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.backend import Kernels, Proposal
@@ -20,7 +20,14 @@ from adasd.core.types import Draft, Verdict
 from adasd.core.verification import verification
 from adasd.runtime.base import CausalRuntime, Segment
 
-L = TypeVar("L")
+
+class Rows(Protocol):
+    """Logits of some positions, [rows, vocabulary]: numpy or torch."""
+
+    def __getitem__(self, row: int, /) -> Any: ...
+
+
+L = TypeVar("L", bound=Rows)
 
 
 def never() -> bool:

@@ -80,7 +80,11 @@ def test_another_version_or_size_is_refused(packed: bytes) -> None:
 
 def test_counters() -> None:
     verdict = Verdict((4, 5, 9), 2, "recovered", (ACCEPTED, RELAXED, REJECTED))
-    state = GenerationState().after(BLOCK, verdict, "exact", None).after(Draft(), Verdict((1,), 0, "bonus"), "exact", "stop")
+    state = (
+        GenerationState()
+        .after(BLOCK, verdict, "exact", None)
+        .after(Draft(), Verdict((1,), 0, "bonus"), "exact", "stop")
+    )
     assert state.finish_reason == "stop"
     assert state.counters == Counters(2, 1, 3, 2, 1, 0.7, 0.7, 1)
     assert state.counters.mean_acceptance_length == 2.0

