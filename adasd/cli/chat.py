@@ -1,0 +1,87 @@
+"""`adasd chat`: an answer streamed to the terminal, then one line of figures."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import httpx
+import typer
+
+from adasd.cli.sse import stream_chat
+from adasd.core.errors import AdasdError
+
+
+def chat(
+    prompt: Annotated[str | None, typer.Argument(help="What to ask; without it, a conversation line by line.")] = None,
+    url: Annotated[str, typer.Option(help="The gateway.")] = "http://127.0.0.1:8000",
+    model: Annotated[str | None, typer.Option(help="Model name; the server's first if not given.")] = None,
+    system: Annotated[str | None, typer.Option(help="System message.")] = None,
+    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.7,
+    max_tokens: Annotated[int, typer.Option(help="Longest answer.")] = 512,
+    seed: Annotated[int | None, typer.Option(help="Same seed, same text.")] = None,
+    stopping: Annotated[str | None, typer.Option(help="off | fixed | adasd")] = None,
+    acceptance: Annotated[str | None, typer.Option(help="exact | adasd | adasd-anchored | coupled")] = None,
+    max_candidates: Annotated[int | None, typer.Option(help="Most candidates of a round.")] = None,
+) -> None:
+    """Stream an answer, then one line: tokens, tokens/s, acceptance, mean length."""
+    rules = {"stopping": stopping, "acceptance": acceptance, "max_candidates": max_candidates}
+    speculation = {key: value for key, value in rules.items() if value is not None}
+    request: dict[str, Any] = {"temperature": temperature, "max_tokens": max_tokens}
+    request |= {"seed": seed} if seed is not None else {}
+    request |= {"speculation": speculation} if speculation else {}
+    messages = [{"role": "system", "content": system}] if system else []
+    try:
+        with httpx.Client(base_url=url, timeout=httpx.Timeout(10, read=300)) as client:
+            request["model"] = model or first_model(client)
+            for question in [prompt] if prompt else _questions():
+                messages.append({"role": "user", "content": question})
+                messages.append({"role": "assistant", "content": answer(client, {**request, "messages": messages})})
+    except AdasdError as error:
+        typer.secho(f"error: {error}", fg="red", err=True)
+        raise typer.Exit(1) from None
+
+
+def first_model(client: httpx.Client) -> str:
+    """The first model the server lists."""
+    try:
+        return str(client.get("/v1/models").raise_for_status().json()["data"][0]["id"])
+    except httpx.HTTPError as error:
+        raise AdasdError(f"no answer from {client.base_url}: {error}; is `adasd up` running?") from error
+
+
+def _questions() -> Iterator[str]:
+    """Lines of a conversation, until the end of the input."""
+    while True:
+        if sys.stdin.isatty():
+            typer.secho("> ", fg="green", nl=False)
+        line = sys.stdin.readline()
+        if not line:
+            return
+        if line.strip():
+            yield line.strip()
+
+
+def answer(client: httpx.Client, request: dict[str, Any]) -> str:
+    """Print one answer as it comes; its text."""
+    text, final, begin = "", {}, time.monotonic()
+    for chunk in stream_chat(client, request):
+        for choice in chunk["choices"]:
+            piece = choice["delta"].get("content") or ""
+            text += piece
+            typer.echo(piece, nl=False)
+        final = chunk if chunk.get("usage") else final
+    typer.echo()
+    typer.secho(figures(final, time.monotonic() - begin), fg="bright_black")
+    return text
+
+
+def figures(final: dict[str, Any], seconds: float) -> str:
+    """tokens, tokens/s, acceptance, mean length of the final usage chunk."""
+    tokens, record = final["usage"]["completion_tokens"], final["speculation"]
+    rate = record["acceptance_rate"]
+    acceptance = "no candidates" if rate is None else f"acceptance {rate:.0%}"
+    length = f"mean length {record['mean_acceptance_length']:.2f}"
+    return f"{tokens} tokens, {tokens / seconds:.1f} tokens/s, {acceptance}, {length}"

@@ -1,0 +1,17 @@
+"""The `adasd` command."""
+
+from __future__ import annotations
+
+import typer
+
+from adasd.cli.bench import bench
+from adasd.cli.chat import chat
+from adasd.cli.up import up
+
+app = typer.Typer(help="AdaSD: adaptive speculative decoding as a service.", no_args_is_help=True, add_completion=False)
+app.command()(up)
+app.command()(chat)
+app.command()(bench)
+
+if __name__ == "__main__":
+    app()

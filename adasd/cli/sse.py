@@ -1,0 +1,48 @@
+"""The client side of a streamed chat: server-sent events as parsed JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+
+from adasd.core.errors import AdasdError, ServiceUnavailable
+
+
+class ChatError(AdasdError):
+    """The server's error object, as a message."""
+
+
+def stream_chat(client: httpx.Client, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The chunks of POST /v1/chat/completions with `stream`. Raises ChatError for error bodies and error events."""
+    body = {**request, "stream": True, "stream_options": {"include_usage": True}}
+    try:
+        with client.stream("POST", "/v1/chat/completions", json=body) as answer:
+            if answer.status_code != 200:
+                answer.read()
+                raise ChatError(_message(answer))
+            yield from _events(answer.iter_lines())
+    except httpx.TransportError as error:
+        raise ServiceUnavailable(f"no answer from {client.base_url}: {error}; is `adasd up` running?") from error
+
+
+def _events(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
+    for line in lines:
+        if not line.startswith("data: "):
+            continue
+        if line == "data: [DONE]":
+            return
+        event: dict[str, Any] = json.loads(line.removeprefix("data: "))
+        if "error" in event:
+            raise ChatError(str(event["error"]["message"]))
+        yield event
+    raise ChatError("the stream ended without an end mark")
+
+
+def _message(answer: httpx.Response) -> str:
+    try:
+        return str(answer.json()["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return f"HTTP {answer.status_code}"

@@ -1,0 +1,149 @@
+"""The whole product on one machine: Redis, drafter, verifier and gateway as processes, watched and restarted."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+from adasd.cli.processes import Child, free_port
+from adasd.core.errors import ServiceUnavailable
+from adasd.state.embedded import EmbeddedRedis
+
+RESTARTS_A_MINUTE = 5
+POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class StackOptions:
+    """What to start. draft, target: model specs (`toy:...` or a folder). tokenizer: folder the gateway reads.
+
+    redis_url: an existing Redis; None starts a private one. port: of the gateway, 0 takes a free one.
+    environment: further ADASD_* settings, for all services. modules: programs other than `services.<name>`.
+    """
+
+    draft: str
+    target: str
+    tokenizer: Path
+    model_name: str
+    logs: Path
+    host: str = "127.0.0.1"
+    port: int = 8000
+    redis_url: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    modules: Mapping[str, str] = field(default_factory=dict)
+
+
+class Stack:
+    """Starts on `with`, ready after `wait_ready`, stopped in reverse order at the end."""
+
+    def __init__(self, options: StackOptions) -> None:
+        self._options = options
+        self._exits = ExitStack()
+        self._restarts: list[float] = []
+        self.children: dict[str, Child] = {}
+        self.metrics: dict[str, str] = {}
+        self.url = ""
+
+    def __enter__(self) -> Stack:
+        try:
+            self._start()
+        except BaseException:
+            self._exits.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._exits.close()
+
+    def _start(self) -> None:
+        options = self._options
+        options.logs.mkdir(parents=True, exist_ok=True)
+        redis_url = options.redis_url or self._exits.enter_context(EmbeddedRedis()).url
+        port = options.port or free_port()
+        self.url = f"http://{options.host}:{port}"
+        drafter = self._add_model("drafter", options.draft)
+        verifier = self._add_model("verifier", options.target)
+        self._add(
+            "gateway",
+            ADASD_GATEWAY_HOST=options.host,
+            ADASD_GATEWAY_PORT=str(port),
+            ADASD_GATEWAY_DRAFTER=drafter,
+            ADASD_GATEWAY_VERIFIER=verifier,
+            ADASD_GATEWAY_REDIS_URL=redis_url,
+            ADASD_GATEWAY_TOKENIZER=str(options.tokenizer),
+            ADASD_GATEWAY_MODEL_NAME=options.model_name,
+        )
+
+    def _add_model(self, name: str, model: str) -> str:
+        """Start drafter or verifier; its address."""
+        port, metrics = free_port(), free_port()
+        prefix = f"ADASD_{name.upper()}"
+        ports = {f"{prefix}_PORT": str(port), f"{prefix}_METRICS_PORT": str(metrics)}
+        self._add(name, **ports, **{f"{prefix}_MODEL": model})
+        self.metrics[name] = f"http://127.0.0.1:{metrics}/metrics"
+        return f"127.0.0.1:{port}"
+
+    def _add(self, name: str, **environment: str) -> None:
+        prefix = f"ADASD_{name.upper()}_"
+        extra = {key: value for key, value in self._options.environment.items() if key.startswith(prefix)}
+        command = [sys.executable, "-m", self._options.modules.get(name, f"services.{name}")]
+        child = Child(name, command, self._options.logs / f"{name}.log", environment | extra)
+        child.log.write_text("")
+        child.start()
+        self._exits.callback(child.stop)
+        self.children[name] = child
+
+    def problem(self) -> str | None:
+        """Why the stack is not ready; None once it is."""
+        try:
+            with urllib.request.urlopen(f"{self.url}/readyz", timeout=5) as answer:
+                return None if answer.status == 200 else f"/readyz says {answer.status}"
+        except urllib.error.HTTPError as error:
+            return _reason(error.read())
+        except OSError:
+            return "the gateway does not answer yet"
+
+    def wait_ready(self, seconds: float, progress: Callable[[str], None] = lambda _: None) -> None:
+        """Block until requests are served. Raises ServiceUnavailable with a log's end if a service ends first."""
+        deadline = time.monotonic() + seconds
+        while (problem := self.problem()) is not None:
+            for child in self.ended():
+                raise ServiceUnavailable(f"the {child.name} ended with {child.exit_code}:\n{child.tail()}")
+            if time.monotonic() > deadline:
+                raise ServiceUnavailable(f"not ready after {seconds:.0f} s: {problem}")
+            progress(problem)
+            time.sleep(POLL_SECONDS)
+
+    def ended(self) -> Iterator[Child]:
+        """Services that are no longer running."""
+        return (child for child in self.children.values() if child.exit_code is not None)
+
+    def restart_ended(self) -> list[str]:
+        """Start ended services again; their names. Raises ServiceUnavailable if that happens too often."""
+        names = []
+        for child in self.ended():
+            now = time.monotonic()
+            self._restarts = [*(then for then in self._restarts if now - then < 60), now]
+            if len(self._restarts) > RESTARTS_A_MINUTE:
+                raise ServiceUnavailable(f"the {child.name} ends again and again:\n{child.tail()}")
+            child.start()
+            names.append(child.name)
+        return names
+
+
+def _reason(body: bytes) -> str:
+    """The message of an error reply."""
+    try:
+        return str(json.loads(body)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return "the gateway is not ready"

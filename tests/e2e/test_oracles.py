@@ -1,0 +1,74 @@
+"""The running stack against independent oracles: the loop in one process, the target alone, exact distributions."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from adasd.core.stopping import stopping_rule
+from adasd.core.types import SamplingParams
+from tests.e2e.conftest import Served
+
+STOPPING = ["off", "fixed", "adasd"]
+ACCEPTANCE = ["exact", "adasd", "adasd-anchored", "coupled"]
+
+
+def oracle_ids(
+    served: Served, answer: dict, stopping: str, acceptance: str, tokens: int, **sampling: float
+) -> list[int]:
+    """The same request through `adasd.core.decoding` in this process."""
+    rounds = served.oracle.generate(
+        answer["prompt_ids"],
+        SamplingParams(**sampling),
+        stopping_rule(stopping, None),
+        acceptance,
+        tokens,  # type: ignore[arg-type]
+    )
+    return list(itertools.chain.from_iterable(r.verdict.tokens for r in rounds))
+
+
+@pytest.mark.parametrize("acceptance", ACCEPTANCE)
+@pytest.mark.parametrize("stopping", STOPPING)
+@pytest.mark.parametrize("rig", ["twin", "between", "stranger"])
+def test_the_services_give_the_text_of_the_reference_loop(
+    request: pytest.FixtureRequest, rig: str, stopping: str, acceptance: str
+) -> None:
+    served: Served = request.getfixturevalue(rig)
+    rules = {"stopping": stopping, "acceptance": acceptance}
+    for seed, sampling in (
+        (1, {"temperature": 1.0}),
+        (2, {"temperature": 0.7, "top_p": 0.9}),
+        (3, {"temperature": 0.0}),
+    ):
+        answer = served.answer("tell me more", max_tokens=60, seed=seed, speculation=rules, **sampling)
+        assert answer["ids"] == oracle_ids(served, answer, stopping, acceptance, 60, seed=seed, **sampling)
+
+
+@pytest.mark.parametrize("sampling", [{"temperature": 0.0}, {"temperature": 1.0}], ids=["greedy", "coupled"])
+def test_text_does_not_depend_on_the_draft(twin: Served, between: Served, stranger: Served, sampling: dict) -> None:
+    """Greedy and coupled texts are the target's own, whatever drafts and however far."""
+    texts = set()
+    for served in (twin, between, stranger):
+        for stopping in STOPPING:
+            rules = {"stopping": stopping, "acceptance": "coupled" if sampling["temperature"] else "adasd-anchored"}
+            answer = served.answer("one text", max_tokens=80, seed=5, speculation=rules, **sampling)
+            texts.add(tuple(answer["ids"]))
+    assert len(texts) == 1
+    assert len(next(iter(texts))) > 20
+
+
+def test_twins_accept_every_candidate(twin: Served) -> None:
+    rules = {"stopping": "adasd", "acceptance": "exact"}
+    record = twin.answer("count", max_tokens=300, temperature=0, speculation=rules)["speculation"]
+    assert record["drafted"] > 250
+    assert record["accepted"] == record["drafted"]
+    assert record["acceptance_rate"] == 1.0
+
+
+def test_strangers_change_nothing_but_the_speed(stranger: Served) -> None:
+    alone = stranger.answer("count", max_tokens=120, temperature=0, speculation={"stopping": "off"})
+    drafted = stranger.answer("count", max_tokens=120, temperature=0, speculation={"stopping": "fixed"})
+    assert drafted["ids"] == alone["ids"]
+    assert drafted["speculation"]["acceptance_rate"] < 0.3
+    assert alone["speculation"]["drafted"] == 0

@@ -1,0 +1,121 @@
+"""The demo pair through the running stack."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import openai
+import pytest
+from adasd.runtime.pair import ensure_demo_pair
+
+from tests.e2e.conftest import Served
+
+pytestmark = [pytest.mark.pair, pytest.mark.slow]
+
+PROMPTS = [
+    "Why is the sky blue?",
+    "Write a haiku about rain.",
+    "What is 12 times 7?",
+    "Name three primary colours.",
+    "Who wrote Hamlet?",
+    "Translate 'good morning' into French.",
+    "What is the capital of Peru?",
+    "Explain gravity to a child.",
+    "List the days of the week.",
+    "Write a Python function that adds two numbers.",
+    "What do bees make?",
+    "How many legs has a spider?",
+    "Tell me a short joke.",
+    "What is the boiling point of water?",
+    "Give me a recipe for pancakes.",
+    "What is a prime number?",
+    "Describe the moon in one sentence.",
+    "Why do leaves fall in autumn?",
+    "What is photosynthesis?",
+    "Say something nice about winter.",
+]
+TOKENS = 24
+
+
+def test_greedy_text_is_that_of_transformers_token_for_token(pair: Served) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = ensure_demo_pair().target
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    for prompt in PROMPTS:
+        answer = pair.answer(prompt, max_tokens=TOKENS, temperature=0)
+        chat = [{"role": "user", "content": prompt}]
+        inputs = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+        assert answer["prompt_ids"] == inputs["input_ids"][0].tolist()
+        with torch.inference_mode():
+            output = model.generate(**inputs, max_new_tokens=TOKENS, do_sample=False)
+        assert answer["ids"] == output[0, inputs["input_ids"].shape[1] :].tolist(), prompt
+
+
+def test_coupled_text_is_the_targets_own(pair: Served) -> None:
+    texts = set()
+    for stopping in ("off", "fixed", "adasd"):
+        rules = {"stopping": stopping, "acceptance": "coupled"}
+        answer = pair.answer(PROMPTS[7], max_tokens=40, temperature=1.0, seed=11, speculation=rules)
+        texts.add(tuple(answer["ids"]))
+    assert len(texts) == 1
+
+
+@pytest.mark.parametrize("acceptance", ["exact", "adasd", "adasd-anchored"])
+def test_the_services_give_the_text_of_the_reference_loop(pair: Served, acceptance: str) -> None:
+    from tests.e2e.test_oracles import oracle_ids
+
+    rules = {"stopping": "adasd", "acceptance": acceptance}
+    answer = pair.answer(PROMPTS[4], max_tokens=32, temperature=0.8, seed=3, speculation=rules)
+    assert answer["ids"] == oracle_ids(pair, answer, "adasd", acceptance, 32, seed=3, temperature=0.8)
+    assert answer["speculation"]["drafts"] > 0
+
+
+def test_the_openai_sdk_streams_a_chat(pair: Served) -> None:
+    client = openai.OpenAI(base_url=f"{pair.stack.url}/v1", api_key="none")
+    with client:
+        stream = client.chat.completions.create(
+            model=client.models.list().data[0].id,
+            messages=[{"role": "user", "content": PROMPTS[0]}],
+            max_tokens=24,
+            stream=True,
+            stream_options={"include_usage": True},
+        )
+        chunks = list(stream)
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    finishes = [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices and chunk.choices[0].finish_reason]
+    assert text.strip()
+    assert finishes in (["length"], ["stop"])
+    assert chunks[-1].usage is not None
+    assert 0 < chunks[-1].usage.completion_tokens <= 24
+
+
+def test_a_drafter_killed_in_mid_stream_costs_speed_only(pair: Served) -> None:
+    """The stream goes on without candidates, and with them again once the drafter is back."""
+    alone = pair.answer(PROMPTS[14], max_tokens=160, temperature=0, speculation={"stopping": "off"})
+    drafter = pair.stack.children["drafter"]
+    body = {"model": pair.model, "messages": [{"role": "user", "content": PROMPTS[14]}], "max_tokens": 160}
+    body |= {"temperature": 0, "stream": True, "stream_options": {"include_usage": True}}
+    text, final, pieces = "", {}, 0
+    from adasd.cli.sse import stream_chat
+
+    for chunk in stream_chat(pair.client, body):
+        piece = "".join(choice["delta"].get("content") or "" for choice in chunk["choices"])
+        pieces += bool(piece)
+        text += piece
+        if pieces == 3 and drafter.exit_code is None and "killed" not in final:
+            os.kill(drafter.pid or 0, signal.SIGKILL)
+            final["killed"] = True
+        final |= chunk
+    assert text == alone["choices"][0]["message"]["content"]
+    assert 0 < final["speculation"]["drafts"] < final["speculation"]["rounds"] - 1
+    drafter.wait(10)
+    assert pair.stack.restart_ended() == ["drafter"]
+    deadline = time.monotonic() + 120
+    while not pair.answer(PROMPTS[1], max_tokens=12, temperature=0)["speculation"]["drafts"]:
+        assert time.monotonic() < deadline, "candidates never came back"
+        time.sleep(1)
