@@ -66,7 +66,8 @@ def _questions() -> Iterator[str]:
 
 def answer(client: httpx.Client, request: dict[str, Any]) -> str:
     """Print one answer as it comes; its text."""
-    text, final, begin = "", {}, time.monotonic()
+    text, begin = "", time.monotonic()
+    final: dict[str, Any] = {}
     for chunk in stream_chat(client, request):
         for choice in chunk["choices"]:
             piece = choice["delta"].get("content") or ""

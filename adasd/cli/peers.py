@@ -20,7 +20,7 @@ class Transformers:
 
         self._torch = torch
         self._tokenizer = AutoTokenizer.from_pretrained(target)
-        self._target = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32).eval()
+        self._target: Any = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32)
         self._draft = load_student(draft, target)
 
     def answer(
@@ -28,7 +28,7 @@ class Transformers:
     ) -> Answer:
         """One greedy or sampled answer."""
         messages = [{"role": "user", "content": prompt}]
-        inputs = self._tokenizer.apply_chat_template(
+        inputs: Any = self._tokenizer.apply_chat_template(
             messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
         )
         options: dict[str, Any] = {"max_new_tokens": max_tokens, "do_sample": temperature > 0}

@@ -34,9 +34,13 @@ def js_divergence_sparse(p: FloatArray, row: Row) -> float:
 
     p: [vocabulary].
     """
-    on_support = p[row.ids]
-    outside = max(0.0, 1.0 - float(on_support.sum()))
-    return min(1.0, max(0.0, _terms(on_support, row.weights / row.total) + outside / 2))
+    return js_divergence_on_support(p[row.ids], row.weights / row.total)
+
+
+def js_divergence_on_support(p: FloatArray, q: FloatArray) -> float:
+    """D_JS(p || q) from the values at the k ids that hold all of q's mass, [k]; p may have mass elsewhere."""
+    outside = max(0.0, 1.0 - float(p.sum()))
+    return min(1.0, max(0.0, _terms(p, q) + outside / 2))
 
 
 def js_distance(divergence: float) -> float:

@@ -7,6 +7,7 @@ Only the Gumbel noise of the `coupled` rule is keyed by (seed, choice, absolute 
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
@@ -62,10 +63,9 @@ def inverse_cdf(weights: FloatArray | IntArray, uniform: float) -> int:
     weights: [k], >= 0, not all 0. uniform: in [0, 1).
     """
     cumulative = np.cumsum(weights)
-    index = int(np.searchsorted(cumulative, uniform * cumulative[-1], side="right"))
-    if index == len(cumulative):  # uniform * sum was rounded up to the sum itself
-        index = int(np.flatnonzero(weights)[-1])
-    return index
+    total = float(cumulative[-1])
+    mark = min(uniform * total, math.nextafter(total, 0.0))  # the product may be rounded up to the sum itself
+    return int(np.searchsorted(cumulative, mark, side="right"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ import numpy as np
 from adasd.core.backend import Proposal, TargetRows
 from adasd.core.divergence import js_distance, js_divergence_sparse
 from adasd.core.draws import DrawKey, Draws
-from adasd.core.rows import PointRow, check_row, dense_row, probabilities, sparse_row
-from adasd.core.sampling import check_logits, entropy_bits, softmax, warp
+from adasd.core.rows import PointRow, check_block, dense_row, probabilities, sparse_row
+from adasd.core.sampling import by_likelihood, check_logits, entropy_bits, softmax, warp
 from adasd.core.types import Draft, Evidence, FloatArray, Row, SamplingParams
 
 DEFAULT_SUPPORT = 512
@@ -25,11 +25,11 @@ class HostTarget:
     p: FloatArray
 
     def evidence(self, draft: Draft) -> Sequence[Evidence]:
+        check_block(draft, self.p.shape[-1])
         return [self._evidence(i, token, draft.rows[i]) for i, token in enumerate(draft.ids)]
 
     def _evidence(self, offset: int, token: int, row: Row) -> Evidence:
         p = self.p[offset]
-        check_row(row, token, len(p))
         distance = js_distance(js_divergence_sparse(p, row))
         return Evidence(float(p[token]), row.weight(token) / row.total, float(p.max()), distance)
 
@@ -56,20 +56,20 @@ class HostKernels:
     support: int | None = DEFAULT_SUPPORT
 
     def propose(self, logits: FloatArray, sampling: SamplingParams) -> Proposal:
-        if not np.isneginf(logits).all():
-            check_logits(logits, "draft")
-            entropy = entropy_bits(softmax(logits.astype(np.float64) / (sampling.temperature or 1.0)))
-            return Proposal(entropy, self._row(warp(logits, sampling)))
-        return Proposal(0.0, None)
+        if np.isneginf(logits).all():
+            return Proposal(0.0, None)
+        check_logits(logits, "draft")
+        entropy = entropy_bits(softmax(logits.astype(np.float64), sampling.temperature or 1.0))
+        return Proposal(entropy, self._row(logits, warp(logits, sampling)))
 
-    def _row(self, q: FloatArray) -> Row:
+    def _row(self, logits: FloatArray, q: FloatArray) -> Row:
         ids = np.flatnonzero(q)
         if len(ids) == 1:
             return PointRow(int(ids[0]))
         if self.support is None:
             return dense_row(q)
         if len(ids) > self.support:
-            ids = np.sort(np.argsort(-q, kind="stable")[: self.support])
+            ids = np.sort(ids[by_likelihood(logits[ids])[: self.support]])
         return sparse_row(ids, q[ids] / q[ids].sum())
 
     def target(self, logits: FloatArray, sampling: SamplingParams) -> TargetRows[Draws]:

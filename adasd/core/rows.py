@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from adasd.core.errors import InvalidDraft
-from adasd.core.types import FloatArray, IntArray, Row
+from adasd.core.types import Draft, FloatArray, IntArray, Row
 
 SPARSE_TOTAL = 2**16
 DENSE_TOTAL = 2**24
@@ -72,7 +72,8 @@ def round_weights(probabilities: FloatArray, total: int) -> IntArray:
     """
     cumulative = np.cumsum(probabilities)
     steps = np.floor(cumulative * (total / cumulative[-1]) + 0.5).astype(np.int64)
-    return np.diff(steps, prepend=0)
+    weights: IntArray = np.diff(steps, prepend=0)
+    return weights
 
 
 def sparse_row(ids: IntArray, probabilities: FloatArray) -> Row:
@@ -96,11 +97,21 @@ def probabilities(row: Row, vocabulary: int) -> FloatArray:
     return dense
 
 
+def check_block(draft: Draft, vocabulary: int) -> None:
+    """Refuse a block that breaks the contract of `Draft`: one sound row a candidate."""
+    if len(draft.rows) != len(draft):
+        raise InvalidDraft(f"{len(draft)} candidates came with {len(draft.rows)} rows")
+    for token, row in zip(draft.ids, draft.rows, strict=True):
+        check_row(row, token, vocabulary)
+
+
 def check_row(row: Row, token: int, vocabulary: int) -> None:
     """Refuse a row that breaks the contract: wrong sum, repeated or foreign ids, q(token) = 0."""
     if isinstance(row, DenseRow) and len(row.weights) > vocabulary:
         raise InvalidDraft(f"dense row over {len(row.weights)} ids, vocabulary has {vocabulary}")
     ids, weights = row.ids, row.weights
+    if len(ids) != len(weights):
+        raise InvalidDraft(f"row of {len(ids)} ids has {len(weights)} weights")
     if len(ids) == 0 or ids[0] < 0 or ids[-1] >= vocabulary or np.any(np.diff(ids) <= 0):
         raise InvalidDraft(f"row ids must ascend strictly within [0, {vocabulary})")
     if np.any(weights < 0) or int(weights.sum()) != row.total:

@@ -5,23 +5,35 @@ from __future__ import annotations
 import numpy as np
 
 from adasd.core.errors import NumericalFault
-from adasd.core.types import FloatArray, SamplingParams
+from adasd.core.types import FloatArray, IntArray, SamplingParams
+
+ROUNDING = 1e-9
+"""A mass this close to a cut counts as having reached it, so that no device's rounding decides which ids are kept."""
 
 
 def check_logits(logits: FloatArray, side: str) -> None:
-    """Refuse NaN, and rows without a finite maximum. -inf bans an id; +inf forces it. logits: [..., vocabulary]."""
-    if np.isnan(logits).any():
+    """Refuse NaN, and rows that are -inf throughout. -inf bans an id; +inf forces it. logits: [..., vocabulary]."""
+    check_peaks(logits.max(axis=-1), side)
+
+
+def check_peaks(peaks: FloatArray, side: str) -> None:
+    """`check_logits` from the largest logit of every row, which is NaN where the row holds one. peaks: [...]."""
+    if np.isnan(peaks).any():
         raise NumericalFault(f"the {side} model gave NaN logits", side)
-    if np.isneginf(logits.max(axis=-1)).any():
+    if np.isneginf(peaks).any():
         raise NumericalFault(f"the {side} model gave a row without a finite logit", side)
 
 
-def softmax(logits: FloatArray) -> FloatArray:
-    """float64 softmax over the last axis; ids at +inf share all mass. logits: [..., vocabulary], no NaN."""
+def softmax(logits: FloatArray, temperature: float = 1.0) -> FloatArray:
+    """Softmax of logits / temperature over the last axis; ids at +inf share all mass.
+
+    logits: float64 [..., vocabulary], no NaN. The peak is subtracted first: a tiny temperature may then push the others
+    down to -inf, but makes no two logits equal.
+    """
     peak = logits.max(axis=-1, keepdims=True)
-    with np.errstate(invalid="ignore"):
-        shifted = np.where(logits == peak, 0.0, logits - peak)
-    weights = np.exp(shifted)
+    with np.errstate(invalid="ignore", over="ignore"):
+        scaled = np.where(logits == peak, 0.0, (logits - peak) / temperature)
+    weights = np.exp(scaled)
     normalised: FloatArray = weights / weights.sum(axis=-1, keepdims=True)
     return normalised
 
@@ -33,25 +45,37 @@ def warp(logits: FloatArray, sampling: SamplingParams) -> FloatArray:
     """
     logits = logits.astype(np.float64)
     if sampling.greedy:
-        return np.eye(1, len(logits), int(np.argmax(logits)))[0]
-    probabilities = softmax(logits / sampling.temperature)
+        return _point(int(np.argmax(logits)), len(logits))
     if 0 < sampling.top_k < len(logits):
         kth = np.partition(logits, -sampling.top_k)[-sampling.top_k]
-        probabilities = _kept(probabilities, logits >= kth)
+        logits = np.where(logits >= kth, logits, -np.inf)
+    probabilities = softmax(logits, sampling.temperature)
     if sampling.top_p < 1.0:
-        probabilities = _kept(probabilities, _nucleus(probabilities, sampling.top_p))
+        probabilities = _kept(probabilities, _nucleus(logits, probabilities, sampling.top_p))
     if sampling.min_p > 0.0:
-        probabilities = _kept(probabilities, probabilities >= sampling.min_p * probabilities.max())
+        least = sampling.min_p * (1.0 - ROUNDING) * probabilities.max()
+        probabilities = _kept(probabilities, probabilities >= least)
     return probabilities
 
 
-def _nucleus(probabilities: FloatArray, top_p: float) -> np.typing.NDArray[np.bool_]:
-    """The smallest set of most likely ids whose mass reaches top_p; among equals the higher id goes first."""
-    order = np.argsort(probabilities, kind="stable")
-    dropped = np.cumsum(probabilities[order]) <= 1.0 - top_p
-    dropped[-1] = False
+def _point(token: int, vocabulary: int) -> FloatArray:
+    probabilities = np.zeros(vocabulary, dtype=np.float64)
+    probabilities[token] = 1.0
+    return probabilities
+
+
+def by_likelihood(logits: FloatArray) -> IntArray:
+    """Ids from the most to the least likely; among equals the higher id goes first, as in transformers. logits: [k]."""
+    return np.argsort(logits, kind="stable")[::-1]
+
+
+def _nucleus(logits: FloatArray, probabilities: FloatArray, top_p: float) -> np.typing.NDArray[np.bool_]:
+    """The smallest set of most likely ids whose mass reaches top_p."""
+    order = by_likelihood(logits)
+    ahead = np.cumsum(probabilities[order]) - probabilities[order]
     kept = np.empty(len(order), dtype=np.bool_)
-    kept[order] = ~dropped
+    kept[order] = ahead < top_p - ROUNDING
+    kept[order[0]] = True
     return kept
 
 

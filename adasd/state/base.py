@@ -57,10 +57,13 @@ class StoredSession:
 
 
 class SessionStore(Protocol):
-    """Where sessions live. All writes are compare-and-set on (owner, epoch, round)."""
+    """Where sessions live. All writes are compare-and-set on (owner, epoch, round).
+
+    Every operation raises ServiceUnavailable if the store does not answer; every write raises Overloaded if it is full.
+    """
 
     async def create(self, record: SessionRecord, state: bytes) -> None:
-        """Write a new session at round 0. Raises Conflict if it exists, ServiceUnavailable without a store."""
+        """Write a new session at round 0. Raises Conflict if it exists."""
         ...
 
     async def commit(self, commit: Commit) -> None:
@@ -71,7 +74,7 @@ class SessionStore(Protocol):
         ...
 
     async def load(self, session: bytes) -> StoredSession | None:
-        """The session as committed, or None."""
+        """The session as committed, or None. Raises ServiceUnavailable for a record that a newer release wrote."""
         ...
 
     async def ping(self) -> None:

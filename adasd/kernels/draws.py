@@ -1,0 +1,51 @@
+"""`adasd.core.draws` on the device: the same bits, hence the same decisions wherever they are taken."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from adasd.core.draws import GOLDEN_GAMMA, MIX_1, MIX_2
+
+
+def inverse_cdf(weights: Tensor, uniform: float) -> Tensor:
+    """The first id whose cumulative weight exceeds uniform * sum, int64 scalar; never an id of weight 0.
+
+    weights: float64 [vocabulary], >= 0, not all 0. A parallel sum need not ascend to the last bit, so ids of weight 0
+    are left out before any comparison.
+    """
+    cumulative = weights.cumsum(-1).masked_fill_(weights == 0, 0.0)
+    total = cumulative.amax()
+    mark = torch.minimum(uniform * total, total.nextafter(torch.zeros_like(total)))
+    return (cumulative > mark).to(torch.uint8).argmax()
+
+
+def gumbel(keys: Sequence[int], ids: Tensor) -> Tensor:
+    """Gumbel noise of token `ids`, one row a key (`CounterDraws.gumbel_key`), float64 [keys, k]. ids: int64 [k]."""
+    bits = _shifted(splitmix64(keys, ids), 11)
+    uniform = bits.to(torch.float64).add_(0.5).div_(2.0**53).clamp_(max=1.0 - 2.0**-53)
+    return uniform.log_().neg_().log_().neg_()
+
+
+def splitmix64(keys: Sequence[int], ids: Tensor) -> Tensor:
+    """`adasd.core.draws.splitmix64` of every key, its 64 bits as int64 [keys, k]. ids: int64 [k].
+
+    int64 arithmetic wraps, so sums and products have the bits of the unsigned ones.
+    """
+    rows = torch.tensor([[_signed(key)] for key in keys], dtype=torch.int64, device=ids.device)
+    state = rows + (ids + 1) * _signed(GOLDEN_GAMMA)
+    state.bitwise_xor_(_shifted(state, 30)).mul_(_signed(MIX_1))
+    state.bitwise_xor_(_shifted(state, 27)).mul_(_signed(MIX_2))
+    return state.bitwise_xor_(_shifted(state, 31))
+
+
+def _shifted(bits: Tensor, by: int) -> Tensor:
+    """Logical right shift: int64's own would drag the sign along."""
+    return (bits >> by).bitwise_and_((1 << (64 - by)) - 1)
+
+
+def _signed(bits: int) -> int:
+    """The int64 with these 64 bits."""
+    return bits - 2**64 if bits >= 2**63 else bits

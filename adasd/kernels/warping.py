@@ -1,0 +1,187 @@
+"""`adasd.core.sampling` for a block of rows: what is kept is described by a threshold, so no row is ever rewritten.
+
+Ids are kept in order of likelihood (logit descending; among equals the higher id first), hence the kept ids of a row
+are those down to one pair (value, id). With the peak and the kept mass, any probability is read off the logits
+themselves. A weight is exp((logit - peak) / temperature), float64: 1 at the peak.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from adasd.core.sampling import ROUNDING, check_peaks
+from adasd.core.types import FloatArray, SamplingParams
+
+NEGLIGIBLE = -700.0
+"""Log of a weight that adds nothing to a sum of weights; beyond it `exp` takes a slow path on the CPU."""
+
+WIDTHS = (256, 4096)
+"""How many of the likeliest ids are ranked in search of a cut before the whole vocabulary is."""
+
+
+class Cut(NamedTuple):
+    """Where the kept ids of each row end. Every field is [rows, 1].
+
+    value, first_id: ids above `value` are kept, and those at `value` from `first_id` on (value in the logits' dtype).
+    mass: float64, sum of the kept weights. found: False where the search was too narrow; the rest means nothing there.
+    """
+
+    value: Tensor
+    first_id: Tensor
+    mass: Tensor
+    found: Tensor
+
+
+def log_weights(logits: Tensor, peak: Tensor, temperature: float) -> Tensor:
+    """(logits - peak) / temperature, float64. logits: [rows, k]. peak: [rows, 1]."""
+    return logits.to(torch.float64, copy=True).sub_(peak).div_(temperature)
+
+
+def mass_and_entropy(logits: Tensor, peak: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Sum of all weights, and the entropy in bits of the distribution they make; both float64 [rows, 1]."""
+    logs = log_weights(logits, peak, temperature).clamp_(min=NEGLIGIBLE)
+    weights = logs.exp()
+    mass = weights.sum(-1, keepdim=True)
+    mean_log = weights.mul_(logs).sum(-1, keepdim=True) / mass
+    return mass, ((mass.log() - mean_log) / math.log(2)).clamp(min=0.0)
+
+
+def forced(logits: Tensor) -> Tensor:
+    """The same distributions without +inf: in a row that has some, those become 0 and everything else -inf."""
+    endless = torch.isposinf(logits)
+    shared = torch.zeros_like(logits).masked_fill(~endless, -math.inf)
+    return torch.where(endless.any(-1, keepdim=True), shared, logits)
+
+
+def uncut(logits: Tensor, mass: Tensor) -> Cut:
+    """Every id is kept; `mass` is that of all, [rows, 1]."""
+    value = torch.full_like(mass, -math.inf, dtype=logits.dtype)
+    first_id = torch.zeros_like(mass, dtype=torch.int64)
+    return Cut(value, first_id, mass, torch.ones_like(mass, dtype=torch.bool))
+
+
+def top_k(logits: Tensor, peak: Tensor, sampling: SamplingParams) -> Cut:
+    """The k likeliest ids and all that tie with the last of them."""
+    values = logits.topk(sampling.top_k).values
+    kth = values[:, -1:]
+    unlisted = (logits == kth).sum(-1, keepdim=True) - (values == kth).sum(-1, keepdim=True)
+    weights = log_weights(values, peak, sampling.temperature).exp_()
+    mass = weights.sum(-1, keepdim=True) + unlisted * weights[:, -1:]
+    return uncut(logits, mass)._replace(value=kth)
+
+
+def kept_count(values: Tensor, weights: Tensor, cut: Cut, sampling: SamplingParams) -> Tensor:
+    """How many of the likeliest ids stay after `cut`, then top_p, then min_p, [rows, 1].
+
+    At least one, none of weight 0. values, weights: [rows, k], of the k likeliest ids, descending.
+    """
+    ahead = weights.cumsum(-1) - weights
+    enough = sampling.top_p - ROUNDING if sampling.top_p < 1.0 else math.inf
+    least = sampling.min_p * (1.0 - ROUNDING)
+    kept = (values >= cut.value) & (ahead < enough * cut.mass) & (weights >= least) & (weights > 0)
+    return kept.sum(-1, keepdim=True).clamp(min=1)
+
+
+def narrowed(logits: Tensor, peak: Tensor, cut: Cut, sampling: SamplingParams, width: int) -> Cut:
+    """top_p, then min_p, after `cut`; looks at the `width` likeliest ids only."""
+    values, ids = logits.topk(width)
+    weights = log_weights(values, peak, sampling.temperature).exp_()
+    count = kept_count(values, weights, cut, sampling)
+    mass = weights.cumsum(-1).gather(-1, count - 1)
+    last = values.gather(-1, count - 1)
+    above = (values > last).sum(-1, keepdim=True)
+    tied = torch.where(values == last, ids, -1).sort(dim=-1, descending=True).values
+    first_id = tied.gather(-1, count - above - 1)
+    found = last > values[:, -1:]  # among ids that tie with the end of the list `topk` chooses as it likes
+    return Cut(last, first_id, mass, found | (width == logits.shape[-1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Warped:
+    """The warped distributions of a block of rows.
+
+    logits: [rows, vocabulary], without +inf. peak: float64 [rows, 1].
+    """
+
+    logits: Tensor
+    temperature: float
+    peak: Tensor
+    cut: Cut
+
+    def rows(self, which: slice) -> Warped:
+        """The same for some of the rows."""
+        cut = Cut(*(field[which] for field in self.cut))
+        return Warped(self.logits[which], self.temperature, self.peak[which], cut)
+
+    def recut(self, rows: Tensor, cut: Cut) -> Warped:
+        """The same with another cut for some of the rows. rows: int64 [m], of `cut`'s m rows."""
+        pairs = zip(self.cut, cut, strict=True)
+        return replace(self, cut=Cut(*(old.index_copy(0, rows, new) for old, new in pairs)))
+
+    def at(self, ids: Tensor) -> Tensor:
+        """Probability of some ids of each row, float64 [rows, k]. ids: int64 [rows, k]."""
+        return self._probabilities(self.logits.gather(-1, ids), ids)
+
+    def dense(self) -> Tensor:
+        """All probabilities, float64 [rows, vocabulary]; meant for one row at a time."""
+        return self._probabilities(self.logits, self.ids())
+
+    def ids(self) -> Tensor:
+        """0 .. vocabulary - 1, int64."""
+        return torch.arange(self.logits.shape[-1], device=self.logits.device)
+
+    def kept(self, logits: Tensor, ids: Tensor) -> Tensor:
+        """Which ids the cut keeps. logits: [rows, k]. ids: int64 [rows, k] or [k]."""
+        return (logits > self.cut.value) | ((logits == self.cut.value) & (ids >= self.cut.first_id))
+
+    def _probabilities(self, logits: Tensor, ids: Tensor) -> Tensor:
+        weights = log_weights(logits, self.peak, self.temperature).exp_()
+        return weights.div_(self.cut.mass).mul_(self.kept(logits, ids))
+
+
+def warp(logits: Tensor, sampling: SamplingParams, side: str) -> tuple[Warped, FloatArray]:
+    """The warped rows, and on the host the kept mass of each (1 / mass is its largest probability), [rows].
+
+    logits: [rows, vocabulary], temperature above 0. Raises NumericalFault with `side`. One transfer, and one more where
+    +inf or a nucleus wider than `WIDTHS[0]` turns up.
+    """
+    vocabulary = logits.shape[-1]
+    return _warp(logits, sampling, side, [*(width for width in WIDTHS if width < vocabulary), vocabulary])
+
+
+def _warp(logits: Tensor, sampling: SamplingParams, side: str, widths: Sequence[int]) -> tuple[Warped, FloatArray]:
+    warped = attempt(logits, sampling, widths[0])
+    summary = torch.cat([warped.peak, warped.cut.mass, warped.cut.found], -1)
+    peaks, masses, found = summary.cpu().numpy().T
+    check_peaks(peaks, side)
+    if np.isposinf(peaks).any():
+        return _warp(forced(logits), sampling, side, widths)
+    if not found.all():
+        rows = np.flatnonzero(found == 0)
+        device_rows = torch.from_numpy(rows).to(logits.device)
+        wider, masses[rows] = _warp(logits[device_rows], sampling, side, widths[1:])
+        warped = warped.recut(device_rows, wider.cut)
+    return warped, masses
+
+
+def attempt(logits: Tensor, sampling: SamplingParams, width: int) -> Warped:
+    """temperature, top_k, top_p, min_p; the last two look at the `width` likeliest ids, and may not find their cut.
+
+    Where a row holds NaN, +inf or nothing finite, its peak says so and the rest means nothing.
+    """
+    peak = logits.amax(-1, keepdim=True).to(torch.float64)
+    if 0 < sampling.top_k < logits.shape[-1]:
+        cut = top_k(logits, peak, sampling)
+    else:
+        logs = log_weights(logits, peak, sampling.temperature)
+        cut = uncut(logits, logs.clamp_(min=NEGLIGIBLE).exp_().sum(-1, keepdim=True))
+    if sampling.top_p < 1.0 or sampling.min_p > 0.0:
+        cut = narrowed(logits, peak, cut, sampling, width)
+    return Warped(logits, sampling.temperature, peak, cut)

@@ -1,0 +1,225 @@
+"""Domain dataclasses to protobuf messages and back: what a peer sends is checked here, once, for shape.
+
+Whether the values make sense to a model (ids within the vocabulary, a block within the limit) is the services' to say.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from adasd.core.context import pack_ids, unpack_ids
+from adasd.core.errors import AdasdError, InvalidDraft, InvalidRequest
+from adasd.core.messages import ContextDelta, DraftReply, DraftRequest, ModelInfo, VerifyReply, VerifyRequest
+from adasd.core.types import Draft, DraftPlan, Emission, Judgement, Row, SamplingParams, Verdict
+from adasd.rpc.rows import OpaqueRow, decode_row, encode_row
+from adasd.rpc.v1 import common_pb2, drafter_pb2, verifier_pb2
+
+PROTOCOL = "adasd.rpc.v1"
+"""Version of the messages and of what they mean; two sides with different ones do not work together."""
+
+SESSION_BYTES = 16
+ID_BYTES = 4
+
+_EMISSIONS: dict[Emission, verifier_pb2.Emission] = {
+    "none": verifier_pb2.EMISSION_NONE,
+    "recovered": verifier_pb2.EMISSION_RECOVERED,
+    "bonus": verifier_pb2.EMISSION_BONUS,
+}
+_EMISSION_NAMES = {number: name for name, number in _EMISSIONS.items()}
+
+
+class PeerInfo(NamedTuple):
+    """What a service says of itself: the model it serves, and the protocol it speaks."""
+
+    model: ModelInfo
+    protocol: str
+
+
+def encode_info(info: ModelInfo) -> common_pb2.ModelInfo:
+    return common_pb2.ModelInfo(
+        name=info.name,
+        vocabulary=info.vocabulary,
+        context_length=info.context_length,
+        eos_ids=info.eos_ids,
+        vocabulary_fingerprint=info.vocabulary_fingerprint,
+        weights_fingerprint=info.weights_fingerprint,
+        support=info.support,
+        protocol=PROTOCOL,
+    )
+
+
+def decode_info(message: common_pb2.ModelInfo) -> PeerInfo:
+    model = ModelInfo(
+        name=message.name,
+        vocabulary=message.vocabulary,
+        context_length=message.context_length,
+        eos_ids=tuple(message.eos_ids),
+        vocabulary_fingerprint=message.vocabulary_fingerprint,
+        weights_fingerprint=message.weights_fingerprint,
+        support=message.support,
+    )
+    return PeerInfo(model, message.protocol)
+
+
+def encode_draft_request(request: DraftRequest) -> drafter_pb2.DraftRequest:
+    plan = request.plan
+    return drafter_pb2.DraftRequest(
+        context=_encode_context(request.context),
+        sampling=_encode_sampling(request.sampling),
+        plan=drafter_pb2.DraftPlan(
+            max_candidates=plan.max_candidates, entropy_threshold=plan.entropy_threshold, coupled=plan.coupled
+        ),
+        round=request.round_number,
+    )
+
+
+def decode_draft_request(message: drafter_pb2.DraftRequest) -> DraftRequest:
+    """Raises InvalidRequest, naming the field."""
+    plan = DraftPlan(message.plan.max_candidates, message.plan.entropy_threshold, message.plan.coupled)
+    if math.isnan(plan.entropy_threshold):
+        raise InvalidRequest("plan.entropy_threshold must be a number", "plan.entropy_threshold")
+    return DraftRequest(_decode_context(message.context), _decode_sampling(message.sampling), plan, message.round)
+
+
+def encode_draft_reply(reply: DraftReply) -> drafter_pb2.DraftReply:
+    return drafter_pb2.DraftReply(round=reply.round_number, base=reply.base, draft=_encode_draft(reply.draft))
+
+
+def decode_draft_reply(message: drafter_pb2.DraftReply) -> DraftReply:
+    """Leaves the rows as they are: the gateway forwards them. Raises InvalidDraft."""
+    rows = tuple(OpaqueRow(encoded) for encoded in message.draft.rows)
+    return DraftReply(message.round, message.base, _decode_draft(message.draft, rows))
+
+
+def encode_verify_request(request: VerifyRequest) -> verifier_pb2.VerifyRequest:
+    return verifier_pb2.VerifyRequest(
+        context=_encode_context(request.context),
+        sampling=_encode_sampling(request.sampling),
+        draft=_encode_draft(request.draft),
+        acceptance=request.acceptance,
+        state=request.state,
+        round=request.round_number,
+    )
+
+
+def decode_verify_request(message: verifier_pb2.VerifyRequest) -> VerifyRequest:
+    """Decodes the rows too. Raises InvalidDraft for what a drafter sent, else InvalidRequest, naming the field."""
+    return VerifyRequest(
+        context=_decode_context(message.context),
+        sampling=_decode_sampling(message.sampling),
+        draft=_decode_draft(message.draft, tuple(decode_row(encoded) for encoded in message.draft.rows)),
+        acceptance=message.acceptance,
+        state=message.state,
+        round_number=message.round,
+    )
+
+
+def encode_verify_reply(reply: VerifyReply) -> verifier_pb2.VerifyReply:
+    verdict = reply.verdict
+    return verifier_pb2.VerifyReply(
+        round=reply.round_number,
+        base=reply.base,
+        tokens=pack_ids(verdict.tokens),
+        accepted=verdict.accepted,
+        emission=_EMISSIONS[verdict.emission],
+        judgements=[_encode_judgement(judgement) for judgement in verdict.judgements],
+    )
+
+
+def decode_verify_reply(message: verifier_pb2.VerifyReply) -> VerifyReply:
+    """Raises AdasdError for a verdict that contradicts itself: a bug of the verifier."""
+    emission = _EMISSION_NAMES.get(message.emission)
+    emitted = 0 if emission == "none" else 1
+    tokens = tuple(unpack_ids(message.tokens)) if len(message.tokens) % ID_BYTES == 0 else ()
+    if emission is None or len(tokens) != message.accepted + emitted:
+        raise AdasdError(
+            f"a verdict with {message.accepted} accepted candidates and {len(message.tokens)} bytes of ids"
+        )
+    judgements = tuple(_decode_judgement(judgement) for judgement in message.judgements)
+    return VerifyReply(message.round, message.base, Verdict(tokens, message.accepted, emission, judgements))
+
+
+def _encode_context(context: ContextDelta) -> common_pb2.Context:
+    return common_pb2.Context(
+        session=context.session,
+        base=context.base,
+        prompt_length=context.prompt_length,
+        start=context.start,
+        ids=pack_ids(context.ids),
+        hash=context.hash,
+    )
+
+
+def _decode_context(message: common_pb2.Context) -> ContextDelta:
+    if len(message.session) != SESSION_BYTES:
+        raise InvalidRequest(
+            f"context.session has {SESSION_BYTES} bytes, got {len(message.session)}", "context.session"
+        )
+    if len(message.ids) != ID_BYTES * (message.base - message.start):
+        raise InvalidRequest(
+            f"context.ids must hold the ids from {message.start} to {message.base}, got {len(message.ids)} bytes",
+            "context.ids",
+        )
+    return ContextDelta(
+        session=message.session,
+        base=message.base,
+        prompt_length=message.prompt_length,
+        start=message.start,
+        ids=unpack_ids(message.ids),
+        hash=message.hash,
+    )
+
+
+def _encode_sampling(sampling: SamplingParams) -> common_pb2.Sampling:
+    return common_pb2.Sampling(
+        temperature=sampling.temperature,
+        top_k=sampling.top_k,
+        top_p=sampling.top_p,
+        min_p=sampling.min_p,
+        seed=sampling.seed,
+        choice=sampling.choice,
+    )
+
+
+def _decode_sampling(message: common_pb2.Sampling) -> SamplingParams:
+    return SamplingParams(
+        temperature=message.temperature,
+        top_k=message.top_k,
+        top_p=message.top_p,
+        min_p=message.min_p,
+        seed=message.seed,
+        choice=message.choice,
+    )
+
+
+def _encode_draft(draft: Draft) -> common_pb2.Draft:
+    return common_pb2.Draft(
+        ids=pack_ids(draft.ids), entropies=draft.entropies, rows=[encode_row(row) for row in draft.rows]
+    )
+
+
+def _decode_draft(message: common_pb2.Draft, rows: tuple[Row, ...]) -> Draft:
+    count = len(rows)
+    if len(message.ids) != ID_BYTES * count or len(message.entropies) != count:
+        raise InvalidDraft(
+            f"a block of {count} rows with {len(message.entropies)} entropies and {len(message.ids)} bytes of ids"
+        )
+    entropies = tuple(message.entropies)
+    if not all(0.0 <= entropy < math.inf for entropy in entropies):
+        raise InvalidDraft("entropies must be finite and not negative")
+    return Draft(tuple(unpack_ids(message.ids)), entropies, rows)
+
+
+def _encode_judgement(judgement: Judgement) -> verifier_pb2.Judgement:
+    return verifier_pb2.Judgement(
+        distance=judgement.distance,
+        exact=judgement.exact,
+        accepted=judgement.accepted,
+        loss=judgement.loss,
+        floored=judgement.floored,
+    )
+
+
+def _decode_judgement(message: verifier_pb2.Judgement) -> Judgement:
+    return Judgement(message.distance, message.exact, message.accepted, message.loss, message.floored)

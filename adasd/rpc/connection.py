@@ -1,0 +1,40 @@
+"""The client's end of a channel, whichever service is behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from adasd.rpc.codec import PeerInfo, decode_info
+from adasd.rpc.options import MessageLimits, client_options
+from adasd.rpc.status import error_of
+from adasd.rpc.v1 import common_pb2
+
+
+class Connection:
+    """A channel to one address. Connects when first used, and again whenever the connection is lost."""
+
+    def __init__(self, address: str, limits: MessageLimits, stub: Callable[[grpc.aio.Channel], Any]) -> None:
+        self.address = address
+        self._channel = grpc.aio.insecure_channel(address, options=client_options(limits))
+        self._stub = stub(self._channel)
+
+    async def info(self, seconds: float) -> PeerInfo:
+        """What the service has loaded, within so many seconds. Raises ServiceUnavailable while it loads."""
+        try:
+            message: common_pb2.ModelInfo = await self._stub.Info(common_pb2.InfoRequest(), timeout=seconds)
+        except grpc.aio.AioRpcError as error:
+            raise error_of(error) from None
+        return decode_info(message)
+
+    async def lost(self) -> None:
+        """Wait while the connection stands; returns at once if it does not."""
+        while self._channel.get_state() is grpc.ChannelConnectivity.READY:
+            await self._channel.wait_for_state_change(grpc.ChannelConnectivity.READY)
+
+    async def close(self) -> None:
+        """Close the channel, and with it every stream that is open."""
+        await self._channel.close(None)

@@ -1,0 +1,49 @@
+"""How to run a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from adasd.core.errors import InvalidRequest
+from adasd.core.host import DEFAULT_SUPPORT
+
+Role = Literal["draft", "target"]
+Dtype = Literal["float32", "bfloat16", "float16"]
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeOptions:
+    """How to run a model, whichever it is; of a toy only `support` and `context_length` apply.
+
+    device: as torch names it. threads: of torch on the CPU, in the whole process; None leaves them as they are.
+    prefill_chunk: positions per pass. support: entries of a draft row; None sends the whole vocabulary.
+    context_length: positions to serve, at most what the model attends to; None serves them all.
+    target: folder of the model a student was trimmed from; read only for what the student's own folder lacks.
+    """
+
+    device: str = "cpu"
+    dtype: Dtype = "float32"
+    threads: int | None = None
+    prefill_chunk: int = 512
+    support: int | None = DEFAULT_SUPPORT
+    context_length: int | None = None
+    target: Path | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("threads", "prefill_chunk", "support", "context_length"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidRequest(f"{name} must be at least 1, got {value}", name)
+
+    def served(self, attended: int) -> int:
+        """Positions to serve of a model that attends to `attended`."""
+        if self.context_length is None:
+            return attended
+        if self.context_length > attended:
+            raise InvalidRequest(
+                f"context_length {self.context_length} is more than the {attended} positions the model attends to",
+                "context_length",
+            )
+        return self.context_length

@@ -1,0 +1,87 @@
+"""The connections to Redis: how long they wait, when they are thrown away, what their errors mean."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import redis.asyncio as redis
+from redis import exceptions
+from redis.asyncio.connection import BlockingConnectionPool, parse_url
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.maint_notifications import MaintNotificationsConfig
+
+from adasd.core.errors import AdasdError, Overloaded, ServiceUnavailable
+
+_PASSING = frozenset({"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "NOREPLICAS", "MISCONF"})
+"""Error codes of a server that is itself in trouble, or no longer the one to write to."""
+
+_BROKEN = (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.InvalidResponse, OSError)
+
+_CODE = re.compile(r"^(?P<plain>[A-Z]+) |: -(?P<in_script>[A-Z]+) ")
+"""Redis before 7 reports an error inside a script as `ERR Error running script (...): @user_script:7: -OOM ...`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """All times in seconds.
+
+    ttl: life of a session after its last commit. connections: upper bound; further commands wait for a free one.
+    connect_timeout, reply_timeout: of one attempt. deadline: of a whole operation, waiting and repeating included.
+    attempts: at most so many, `backoff` apart, doubling.
+    """
+
+    ttl: int = 3600
+    connections: int = 64
+    connect_timeout: float = 1.0
+    reply_timeout: float = 1.0
+    deadline: float = 5.0
+    attempts: int = 5
+    backoff: float = 0.02
+
+    def __post_init__(self) -> None:
+        for name in ("ttl", "connections", "connect_timeout", "reply_timeout", "deadline", "attempts"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        if self.backoff < 0:
+            raise ValueError(f"backoff must not be negative, got {self.backoff}")
+
+
+def connect(url: str, settings: StoreSettings) -> redis.Redis:
+    """A client for redis://, rediss:// or unix://; it connects with the first command. Raises ValueError for the rest.
+
+    redis-py closes a connection whose command was cut short before its reply was read. Should one reach the pool all
+    the same, the pool notices the unread reply and reconnects, but only while maintenance notifications are off, and
+    RESP 3 turns them on: hence RESP 2. Repeating is left to the store, which knows what may be repeated.
+    """
+    options: dict[str, Any] = {
+        "socket_connect_timeout": settings.connect_timeout,
+        "socket_timeout": settings.reply_timeout,
+        **parse_url(url),
+        "max_connections": settings.connections,
+        "timeout": settings.deadline,
+        "protocol": 2,
+        "decode_responses": False,
+        "retry": Retry(NoBackoff(), 0),
+        "maint_notifications_config": MaintNotificationsConfig(enabled=False),
+    }
+    return redis.Redis.from_pool(BlockingConnectionPool(**options))
+
+
+def meaning(error: exceptions.RedisError | OSError) -> AdasdError | None:
+    """What an error of redis-py means to a caller of the store; None if it is a bug of ours."""
+    code = error_code(error)
+    if code == "OOM":
+        return Overloaded("the session store is full: Redis has reached its maxmemory")
+    if code in _PASSING or isinstance(error, _BROKEN):
+        return ServiceUnavailable(f"the session store cannot serve: {error}")
+    return None
+
+
+def error_code(error: Exception) -> str | None:
+    """The code of an error reply, wherever the server's version puts it."""
+    found = _CODE.search(str(error))
+    code = found and (found["plain"] or found["in_script"])
+    return code or getattr(error, "status_code", None)

@@ -1,0 +1,156 @@
+"""A session as Redis holds it: three keys under one hash tag, and the arguments of the scripts that write them.
+
+    adasd:{<session hex>}:meta    hash: version, owner, epoch, round, length, prompt_length, parameters and models
+                                  (JSON), counter:<name>, finish_reason, digest of the last write
+    adasd:{<session hex>}:ids     little-endian uint32 per token, prompt first; only grows
+    adasd:{<session hex>}:state   packed acceptance state, at most MAX_STATE_BYTES, patched in place
+
+The channel `adasd:{<session hex>}:length` carries the new length, in tokens, of every commit.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import cast
+
+from adasd.core.context import pack_ids, unpack_ids
+from adasd.core.errors import ServiceUnavailable
+from adasd.core.types import FinishReason
+from adasd.state.base import Commit, SessionRecord, StoredSession
+
+RECORD_VERSION = 1
+SESSION_BYTES = 16
+MAX_STATE_BYTES = 3072
+_DIGEST_BYTES = 16
+_COUNTER = b"counter:"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionKeys:
+    """Where one session lives. The braces are a cluster's hash tag: all of it on one node."""
+
+    meta: str
+    ids: str
+    state: str
+    channel: str
+
+    @classmethod
+    def of(cls, session: bytes) -> SessionKeys:
+        """Raises ValueError unless the id has 16 bytes."""
+        if len(session) != SESSION_BYTES:
+            raise ValueError(f"session must have {SESSION_BYTES} bytes, got {len(session)}")
+        prefix = f"adasd:{{{session.hex()}}}"
+        return cls(f"{prefix}:meta", f"{prefix}:ids", f"{prefix}:state", f"{prefix}:length")
+
+    @property
+    def all(self) -> list[str]:
+        """KEYS of every script."""
+        return [self.meta, self.ids, self.state]
+
+
+def creation_arguments(record: SessionRecord, state: bytes, ttl: int) -> list[bytes]:
+    """ARGV of create.lua. The digest is random: only a repetition of this very call carries it again."""
+    if len(state) > MAX_STATE_BYTES:
+        raise ValueError(f"state must have at most {MAX_STATE_BYTES} bytes, got {len(state)}")
+    length = _number(len(record.prompt))
+    fields = {
+        b"version": _number(RECORD_VERSION),
+        b"owner": record.owner.encode(),
+        b"epoch": _number(record.epoch),
+        b"round": b"0",
+        b"length": length,
+        b"prompt_length": length,
+        b"parameters": _to_json(record.parameters),
+        b"models": _to_json(record.models),
+    }
+    digest = secrets.token_bytes(_DIGEST_BYTES)
+    return [digest, _number(ttl), pack_ids(record.prompt), state, *_flat(fields)]
+
+
+def commit_arguments(commit: Commit, channel: str, ttl: int) -> list[bytes]:
+    """ARGV of commit.lua: as many bytes as the round is long, however long the session.
+
+    Raises ValueError for a negative round or a patch outside the largest state.
+    """
+    if commit.round_number < 0:
+        raise ValueError(f"round_number must not be negative, got {commit.round_number}")
+    counters = {_COUNTER + name.encode(): repr(float(value)).encode() for name, value in commit.counters.items()}
+    guard = [commit.owner.encode(), _number(commit.epoch), _number(commit.round_number)]
+    tokens, finish_reason = pack_ids(commit.tokens), (commit.finish_reason or "").encode()
+    change = [tokens, finish_reason, _number(len(counters)), *_flat(counters), *_patch_arguments(commit.patches)]
+    return [*guard, _digest([*guard, *change]), _number(ttl), channel.encode(), *change]
+
+
+def stored_session(
+    session: bytes, meta: Mapping[bytes, bytes], ids: bytes | None, state: bytes | None
+) -> StoredSession | None:
+    """A session from what its keys hold, or None if one of them is gone.
+
+    Raises ServiceUnavailable for a record that a newer release wrote.
+    """
+    if not meta:
+        return None
+    version = int(meta[b"version"])
+    if version > RECORD_VERSION:
+        raise ServiceUnavailable(f"session record has version {version}; this release reads up to {RECORD_VERSION}")
+    if ids is None or state is None or len(ids) != len(pack_ids([0])) * int(meta[b"length"]):
+        return None
+    all_ids = unpack_ids(ids)
+    finish_reason = meta[b"finish_reason"].decode() if b"finish_reason" in meta else None
+    return StoredSession(
+        record=_record(session, meta, all_ids[: int(meta[b"prompt_length"])]),
+        rounds=int(meta[b"round"]),
+        ids=all_ids,
+        state=state,
+        counters={
+            name.removeprefix(_COUNTER).decode(): float(value)
+            for name, value in meta.items()
+            if name.startswith(_COUNTER)
+        },
+        finish_reason=cast(FinishReason | None, finish_reason),
+    )
+
+
+def _record(session: bytes, meta: Mapping[bytes, bytes], prompt: Sequence[int]) -> SessionRecord:
+    return SessionRecord(
+        session=session,
+        owner=meta[b"owner"].decode(),
+        epoch=int(meta[b"epoch"]),
+        prompt=prompt,
+        parameters=json.loads(meta[b"parameters"]),
+        models=json.loads(meta[b"models"]),
+    )
+
+
+def _patch_arguments(patches: Sequence[tuple[int, bytes]]) -> Iterator[bytes]:
+    for offset, patch in patches:
+        if not 0 <= offset <= MAX_STATE_BYTES - len(patch):
+            raise ValueError(f"patch of {len(patch)} bytes at {offset} is outside a state of {MAX_STATE_BYTES} bytes")
+        yield _number(offset)
+        yield patch
+
+
+def _digest(parts: Sequence[bytes]) -> bytes:
+    hasher = blake2b(digest_size=_DIGEST_BYTES)
+    for part in parts:
+        hasher.update(len(part).to_bytes(8, "little"))
+        hasher.update(part)
+    return hasher.digest()
+
+
+def _to_json(value: Mapping[str, object]) -> bytes:
+    return json.dumps(dict(value), allow_nan=False).encode()
+
+
+def _number(value: int) -> bytes:
+    return b"%d" % value
+
+
+def _flat(fields: Mapping[bytes, bytes]) -> Iterator[bytes]:
+    for name, value in fields.items():
+        yield name
+        yield value

@@ -1,0 +1,119 @@
+"""Sessions in Redis. Every write is one Lua script: compared and set inside the server, never in two steps."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Coroutine
+from importlib import resources
+from typing import Any, TypeVar
+
+from redis.exceptions import RedisError
+
+from adasd.core.errors import Conflict, ServiceUnavailable, SessionNotFound
+from adasd.state.base import Commit, SessionRecord, SessionStore, StoredSession
+from adasd.state.connection import StoreSettings, connect, error_code, meaning
+from adasd.state.record import SessionKeys, commit_arguments, creation_arguments, stored_session
+
+T = TypeVar("T")
+
+
+class RedisStore(SessionStore):
+    """`SessionStore` over one Redis, by URL: redis://, rediss:// or unix://.
+
+    Use it within one event loop and `close` it at the end. Every operation runs in a task of its own, so cancelling a
+    caller neither cuts a command short nor leaves a commit half known: it runs to its end, within `settings.deadline`.
+
+    After a ServiceUnavailable a commit may have been applied or not; the same commit may be tried again.
+    """
+
+    def __init__(self, url: str, settings: StoreSettings | None = None) -> None:
+        """Connects with the first command. Raises ValueError for a URL of another kind."""
+        self._settings = settings or StoreSettings()
+        self._client = connect(url, self._settings)
+        self._create = self._client.register_script(_source("create.lua"))
+        self._commit = self._client.register_script(_source("commit.lua"))
+        self._load = self._client.register_script(_source("load.lua"))
+        self._running: set[asyncio.Task[Any]] = set()
+        self._closed = False
+
+    async def create(self, record: SessionRecord, state: bytes) -> None:
+        keys = SessionKeys.of(record.session)
+        arguments = creation_arguments(record, state, self._settings.ttl)
+        _check(await self._persistently(lambda: self._create(keys.all, arguments)))
+
+    async def commit(self, commit: Commit) -> None:
+        keys = SessionKeys.of(commit.session)
+        arguments = commit_arguments(commit, keys.channel, self._settings.ttl)
+        _check(await self._persistently(lambda: self._commit(keys.all, arguments)))
+
+    async def load(self, session: bytes) -> StoredSession | None:
+        keys = SessionKeys.of(session)
+        flat, ids, state = await self._persistently(lambda: self._load(keys.all))
+        return stored_session(session, dict(zip(flat[::2], flat[1::2], strict=True)), ids, state)
+
+    async def ping(self) -> None:
+        await self._to_its_end(self._repeated(self._client.ping, attempts=1))
+
+    async def close(self) -> None:
+        """Let running operations finish, then disconnect; later ones raise ServiceUnavailable."""
+        self._closed = True
+        await asyncio.gather(*self._running, return_exceptions=True)
+        await self._client.aclose()
+
+    async def _persistently(self, call: Callable[[], Awaitable[T]]) -> T:
+        """For operations that may be repeated after a lost reply: all but `ping`, which asks how it is now."""
+        return await self._to_its_end(self._repeated(call, self._settings.attempts))
+
+    async def _to_its_end(self, operation: Coroutine[Any, Any, T]) -> T:
+        if self._closed:
+            operation.close()
+            raise ServiceUnavailable("the session store is closed")
+        task = asyncio.create_task(operation)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return await asyncio.shield(task)
+
+    async def _repeated(self, call: Callable[[], Awaitable[T]], attempts: int) -> T:
+        try:
+            async with asyncio.timeout(self._settings.deadline):
+                for attempt in range(1, attempts):
+                    try:
+                        return await self._attempt(call)
+                    except ServiceUnavailable:
+                        await asyncio.sleep(self._pause(attempt))
+                return await self._attempt(call)
+        except TimeoutError as error:
+            raise ServiceUnavailable(f"the session store took over {self._settings.deadline:g} s") from error
+
+    async def _attempt(self, call: Callable[[], Awaitable[T]]) -> T:
+        try:
+            return await call()
+        except (RedisError, OSError) as error:
+            if error_code(error) == "READONLY":  # connected to a former primary: find the new one
+                await self._client.connection_pool.disconnect(inuse_connections=False)
+            if (known := meaning(error)) is None:
+                raise
+            raise known from error
+
+    def _pause(self, attempt: int) -> float:
+        doubled: float = self._settings.backoff * 2 ** (attempt - 1)
+        return doubled * random.uniform(0.5, 1.0)
+
+
+def _source(script: str) -> str:
+    return resources.files("adasd.state").joinpath("lua", script).read_text()
+
+
+def _check(reply: bytes) -> None:
+    """Raises what a script answered unless it is OK."""
+    verdict, _, why = reply.decode().partition(" ")
+    match verdict:
+        case "OK":
+            return
+        case "GONE":
+            raise SessionNotFound("the session has expired or never was")
+        case "CONFLICT":
+            raise Conflict(why)
+        case _:
+            raise ValueError(why)

@@ -1,0 +1,145 @@
+"""`python -m services.gateway`: the gateway as a program."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import socket
+import sys
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+import uvicorn
+
+from adasd.core.errors import AdasdError, ServiceUnavailable
+from adasd.core.messages import ModelInfo
+from adasd.core.stopping import stopping_rule
+from adasd.core.verification import verification
+from adasd.state.redis_store import RedisStore
+from services.environment import read_settings
+from services.gateway.admission import Admission
+from services.gateway.app import GatewayServices, create_app
+from services.gateway.chat import Engine
+from services.gateway.handshake import Handshake
+from services.gateway.metrics import GatewayMetrics
+from services.gateway.middleware import CURRENT_REQUEST
+from services.gateway.readiness import Capacity, Readiness
+from services.gateway.remote import DrafterClient, RemoteDrafter, RemoteVerifier, VerifierClient
+from services.gateway.request import GenerationRequest
+from services.gateway.server import CLOSE_SECONDS, DrainingServer
+from services.gateway.settings import GatewaySettings
+from services.gateway.text import ChatText
+
+logger = logging.getLogger("services.gateway")
+
+
+@dataclass(frozen=True, slots=True)
+class RemotePeers:
+    """`services.gateway.peers.Peers` over gRPC."""
+
+    drafters: DrafterClient
+    verifiers: VerifierClient
+    handshake: Handshake
+    vocabulary: int
+
+    @property
+    def target(self) -> ModelInfo | None:
+        return self.handshake.verifier
+
+    @property
+    def draft(self) -> ModelInfo | None:
+        return self.handshake.drafter
+
+    def drafter(self, request: GenerationRequest) -> RemoteDrafter:
+        return self.drafters.open(request.session, request.sampling, request.seeded)
+
+    def verifier(self, request: GenerationRequest) -> RemoteVerifier:
+        return self.verifiers.open(request.session, request.sampling, request.acceptance)
+
+    async def verifier_fits(self) -> None:
+        """Raises ServiceUnavailable if no verifier answers, or one whose peers or tokenizer are of another kind."""
+        problem = self.handshake.problem()
+        if problem is None and self.target is not None and self.vocabulary > self.target.vocabulary:
+            problem = f"the tokenizer has {self.vocabulary} ids, {self.target.name!r} {self.target.vocabulary}"
+        if problem is not None:
+            raise ServiceUnavailable(problem)
+
+    async def drafter_answers(self) -> None:
+        """Raises ServiceUnavailable unless a drafter that fits answers."""
+        if self.drafters.refusal is not None:
+            raise ServiceUnavailable(self.drafters.refusal)
+        asked = (connection.info(self.drafters.options.info_deadline) for connection in self.drafters.connections)
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        if all(isinstance(answer, AdasdError) for answer in answers):
+            raise ServiceUnavailable(f"no drafter answers: {answers[0]}")
+
+
+async def serve(settings: GatewaySettings) -> None:
+    """Run until SIGTERM or SIGINT."""
+    stopping_rule(settings.stopping, settings.max_candidates)
+    verification(settings.acceptance)
+    text = await asyncio.to_thread(ChatText.load, settings.tokenizer)
+    metrics = GatewayMetrics()
+    metrics.describe({"model": settings.names[0], "stopping": settings.stopping, "acceptance": settings.acceptance})
+    async with AsyncExitStack() as stack:
+        store = RedisStore(settings.redis_url.get_secret_value(), settings.store)
+        stack.push_async_callback(store.close)
+        drafters = DrafterClient(settings.remote, metrics.drafter_failed)
+        stack.push_async_callback(drafters.close)
+        verifiers = VerifierClient(settings.remote)
+        stack.push_async_callback(verifiers.close)
+        handshake = Handshake(verifiers, drafters)
+        handshake.start()
+        stack.push_async_callback(handshake.close)
+        peers = RemotePeers(drafters, verifiers, handshake, text.vocabulary)
+        probes = {"verifier": peers.verifier_fits, "drafter": peers.drafter_answers, "redis": store.ping}
+        services = GatewayServices(
+            engine=Engine(text, peers, store, metrics, owner=f"{socket.gethostname()}:{secrets.token_hex(4)}"),
+            admission=Admission(text, settings.names, settings.rules, settings.default_max_tokens),
+            readiness=Readiness(probes),
+            capacity=Capacity(settings.max_requests),
+            max_body_bytes=settings.max_body_bytes,
+            probe_seconds=settings.probe_seconds,
+        )
+        await _listen(settings, services)
+
+
+async def _listen(settings: GatewaySettings, services: GatewayServices) -> None:
+    config = uvicorn.Config(
+        create_app(services),
+        settings.host,
+        settings.port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=CLOSE_SECONDS,
+    )
+    await DrainingServer(config, services.readiness, services.capacity, settings.grace_seconds).serve()
+
+
+def _log_to_stderr(level: str) -> None:
+    handler = logging.StreamHandler()
+    handler.addFilter(_with_request)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s [%(request)s] %(message)s"))
+    logging.basicConfig(level=level, handlers=[handler])
+
+
+def _with_request(record: logging.LogRecord) -> bool:
+    record.request = CURRENT_REQUEST.get()
+    return True
+
+
+def main() -> None:
+    """Ends the process with a message for what cannot be served."""
+    try:
+        settings = read_settings(GatewaySettings)
+        _log_to_stderr(settings.log_level)
+        logger.info("gateway settings: %s", settings.model_dump_json())
+        asyncio.run(serve(settings))
+    except AdasdError as error:
+        sys.exit(f"gateway: {error}")
+
+
+if __name__ == "__main__":
+    main()

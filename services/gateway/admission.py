@@ -1,0 +1,103 @@
+"""From a request body to a generation: everything that can be refused is refused here, before any other work."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from adasd.core.errors import ContextLengthExceeded, InvalidRequest, ModelNotFound
+from adasd.core.messages import ModelInfo
+from adasd.core.stopping import stopping_rule
+from adasd.core.types import SamplingParams
+from adasd.core.verification import verification
+from services.gateway.request import SESSION_BYTES, GenerationRequest
+from services.gateway.schema import ChatRequest, Speculation, parse_chat_request
+from services.gateway.text import ChatText
+
+SEED_BITS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How to draft and accept. max_candidates: bound on a block; None leaves it to the stopping rule."""
+
+    stopping: str = "adasd"
+    acceptance: str = "adasd-anchored"
+    max_candidates: int | None = None
+
+    def overridden(self, asked: Speculation) -> Rules:
+        """These rules, but for what the client asked for. Another stopping rule brings its own block length."""
+        stopping = asked.stopping or self.stopping
+        inherited = self.max_candidates if stopping == self.stopping else None
+        candidates = inherited if asked.max_candidates is None else asked.max_candidates
+        return Rules(stopping, asked.acceptance or self.acceptance, candidates)
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A request that will be answered."""
+
+    chat: ChatRequest
+    rules: Rules
+    generation: GenerationRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The rules of one served model.
+
+    names: what clients may call it, its own name first. default_max_tokens: where the client names no limit; None is
+    whatever the context leaves.
+    """
+
+    text: ChatText
+    names: Sequence[str]
+    rules: Rules = Rules()
+    default_max_tokens: int | None = None
+
+    def admit(self, body: bytes, target: ModelInfo) -> Admitted:
+        """Parse, check, tokenise. Takes as long as the prompt is long: not for the event loop.
+
+        Raises InvalidRequest naming the parameter, ModelNotFound, ContextLengthExceeded.
+        """
+        chat = parse_chat_request(body)
+        if chat.model not in self.names:
+            raise ModelNotFound(f"no model {chat.model!r} here; served: {', '.join(self.names)}", "model")
+        rules = self.rules.overridden(chat.speculation)
+        stopping = stopping_rule(rules.stopping, rules.max_candidates)
+        verification(rules.acceptance)
+        prompt = self.text.encode([message.for_template() for message in chat.messages])
+        generation = GenerationRequest(
+            session=secrets.token_bytes(SESSION_BYTES),
+            prompt=prompt,
+            sampling=_sampling(chat),
+            stopping=stopping,
+            acceptance=rules.acceptance,
+            max_tokens=self._max_tokens(chat.asked_tokens, len(prompt), target.context_length),
+            context_length=target.context_length,
+            eos_ids=self.text.eos_ids | set(target.eos_ids),
+            stop=chat.stop,
+            seeded=chat.seed is not None,
+        )
+        return Admitted(chat, rules, generation)
+
+    def _max_tokens(self, asked: int | None, prompt: int, context_length: int) -> int:
+        """At least 1; an answer longer than the context ends with the context."""
+        if prompt == 0:
+            raise InvalidRequest("these messages make an empty prompt", "messages")
+        room = context_length - prompt
+        if room < 1:
+            raise ContextLengthExceeded(
+                f"this model's context is {context_length} tokens and these messages are {prompt} tokens;"
+                " that leaves no room for an answer",
+                "messages",
+            )
+        wanted = self.default_max_tokens if asked is None else asked
+        return room if wanted is None else min(wanted, room)
+
+
+def _sampling(chat: ChatRequest) -> SamplingParams:
+    """Negative seeds are taken modulo 2^64; without a seed one is drawn."""
+    seed = secrets.randbits(SEED_BITS) if chat.seed is None else chat.seed % 2**SEED_BITS
+    return SamplingParams(chat.temperature, max(chat.top_k, 0), chat.top_p, chat.min_p, seed)

@@ -1,0 +1,162 @@
+"""What the gateway counts. Counters and histograms only; rates are left to PromQL:
+
+acceptance rate          rate(adasd_spec_decode_num_accepted_tokens_total[5m])
+                         / rate(adasd_spec_decode_num_draft_tokens_total[5m])
+mean acceptance length   1 + rate(adasd_spec_decode_num_accepted_tokens_total[5m])
+                         / rate(adasd_spec_decode_num_rounds_total[5m])
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Concatenate, Literal, ParamSpec
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
+
+from adasd.core.decoding import Round
+from adasd.core.progress import GenerationState
+
+logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+Step = Literal["draft", "verify", "commit"]
+Outcome = Literal["stop", "length", "error", "refused", "cancelled"]
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_CANDIDATES = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 32, 64)
+_BITS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
+
+
+def _harmless(method: Callable[Concatenate[GatewayMetrics, P], None]) -> Callable[Concatenate[GatewayMetrics, P], None]:
+    """Counting must never cost a request its answer."""
+
+    @wraps(method)
+    def guarded(self: GatewayMetrics, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            method(self, *args, **kwargs)
+        except Exception:
+            logger.exception("metrics: %s failed", method.__name__)
+
+    return guarded
+
+
+class GatewayMetrics:
+    """All metrics of one gateway, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self._registry = registry = CollectorRegistry()
+        spec, gateway = "adasd_spec_decode", "adasd_gateway"
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(name, text, labels, registry=registry)
+
+        def histogram(name: str, text: str, buckets: tuple[float, ...] = _SECONDS) -> Histogram:
+            return Histogram(name, text, buckets=buckets, registry=registry)
+
+        self._rounds = counter(f"{spec}_num_rounds", "Rounds: passes of the target.")
+        self._drafts = counter(f"{spec}_num_drafts", "Rounds with candidates.")
+        self._drafted = counter(f"{spec}_num_draft_tokens", "Candidates, up to the end of the text.")
+        self._accepted = counter(f"{spec}_num_accepted_tokens", "Accepted candidates.")
+        self._per_position = counter(
+            f"{spec}_num_accepted_tokens_per_pos", "Accepted candidates by their place in the block.", "position"
+        )
+        self._relaxed = counter(f"{spec}_num_relaxed_tokens", "Candidates accepted only by relaxation.")
+        self._floored = counter(f"{spec}_num_floored_tokens", "Candidates refused because the target gives them 0.")
+        self._block = histogram(f"{spec}_block_length", "Candidates of a round.", _CANDIDATES)
+        self._threshold = histogram(f"{spec}_entropy_threshold_bits", "Entropy threshold at the end of a text.", _BITS)
+        self._steps: dict[Step, Histogram] = {
+            "draft": histogram(f"{spec}_draft_seconds", "Waiting for candidates, network included."),
+            "verify": histogram(f"{spec}_verify_seconds", "Waiting for a verdict, network included."),
+            "commit": histogram(f"{spec}_commit_seconds", "Waiting for the session store."),
+        }
+        self._requests = counter(f"{gateway}_requests", "Chat requests by outcome.", "outcome")
+        self._errors = counter(f"{gateway}_errors", "Errors told to clients, by type.", "type")
+        self._drafter_failures = counter(
+            f"{gateway}_drafter_failures", "Rounds that lost their candidates, by error.", "type"
+        )
+        self._prompt_tokens = counter(f"{gateway}_prompt_tokens", "Prompt tokens of admitted requests.")
+        self._generated = counter(f"{gateway}_generated_tokens", "Committed tokens.")
+        self._first = histogram(f"{gateway}_time_to_first_token_seconds", "From the request's arrival.")
+        self._gap = histogram(f"{gateway}_inter_token_seconds", "Time since the round before, per token of the round.")
+        self._inflight = Gauge(f"{gateway}_inflight_requests", "Chat requests in hand.", registry=registry)
+        self._info = Info(gateway, "What this gateway serves.", registry=registry)
+
+    def exposition(self) -> bytes:
+        """Everything, in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+    @_harmless
+    def describe(self, labels: dict[str, str]) -> None:
+        """What this gateway serves, by default."""
+        self._info.info(labels)
+
+    @_harmless
+    def drafter_failed(self, kind: str) -> None:
+        self._drafter_failures.labels(kind).inc()
+
+    @_harmless
+    def inflight(self, requests: int) -> None:
+        self._inflight.set(requests)
+
+    @_harmless
+    def finished(self, outcome: Outcome) -> None:
+        self._requests.labels(outcome).inc()
+
+    def refused(self, kind: str) -> None:
+        """A chat request that was not admitted."""
+        self.finished("refused")
+        self.error(kind)
+
+    @_harmless
+    def error(self, kind: str) -> None:
+        self._errors.labels(kind).inc()
+
+    @_harmless
+    def admitted(self, prompt_tokens: int) -> None:
+        self._prompt_tokens.inc(prompt_tokens)
+
+    @_harmless
+    def first_token(self, seconds: float) -> None:
+        self._first.observe(seconds)
+
+    @_harmless
+    def tokens(self, count: int, seconds: float) -> None:
+        """Further tokens, so long after those before."""
+        for _ in range(count):
+            self._gap.observe(seconds / count)
+
+    @_harmless
+    def round(self, step: Round) -> None:
+        judgements = step.verdict.judgements
+        self._rounds.inc()
+        self._drafts.inc(len(step.draft) > 0)
+        self._drafted.inc(len(step.draft))
+        self._block.observe(len(step.draft))
+        self._accepted.inc(step.verdict.accepted)
+        for position in range(step.verdict.accepted):
+            self._per_position.labels(position).inc()
+        self._relaxed.inc(sum(judgement.relaxed for judgement in judgements))
+        self._floored.inc(sum(judgement.floored for judgement in judgements))
+        self._generated.inc(len(step.verdict.tokens))
+
+    @_harmless
+    def learned(self, state: GenerationState) -> None:
+        """What a text has left behind."""
+        threshold = state.acceptance.rejected_entropy.mean
+        if threshold is not None:
+            self._threshold.observe(threshold)
+
+    @contextmanager
+    def timed(self, step: Step) -> Iterator[None]:
+        """Time a step of a round that succeeds."""
+        begin = time.perf_counter()
+        yield
+        self._observe(step, time.perf_counter() - begin)
+
+    @_harmless
+    def _observe(self, step: Step, seconds: float) -> None:
+        self._steps[step].observe(seconds)

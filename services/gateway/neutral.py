@@ -1,0 +1,102 @@
+"""Fields that are not honoured, each with the values that ask for nothing: those pass, any other value is refused.
+
+Clients send such values without being asked (`n: 1`, `logit_bias: {}`, `tools: null`); null always asks for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from adasd.core.errors import InvalidRequest
+
+Neutral = tuple[object, ...]
+
+REQUEST_FIELDS: Mapping[str, Neutral] = {
+    # OpenAI
+    "audio": (),
+    "frequency_penalty": (0,),
+    "function_call": ("none", "auto"),
+    "functions": ([],),
+    "logit_bias": ({},),
+    "logprobs": (False,),
+    "metadata": ({},),
+    "modalities": (["text"],),
+    "moderation": (),
+    "n": (1,),
+    "parallel_tool_calls": (True, False),
+    "prediction": (),
+    "presence_penalty": (0,),
+    "prompt_cache_options": (),
+    "prompt_cache_retention": (),
+    "reasoning_effort": ("none",),
+    "response_format": ({"type": "text"},),
+    "service_tier": ("auto", "default"),
+    "store": (False,),
+    "tool_choice": ("none", "auto"),
+    "tools": ([],),
+    "top_logprobs": (0,),
+    "verbosity": ("medium",),
+    "web_search_options": (),
+    # Sent by clients of other servers
+    "add_generation_prompt": (True,),
+    "best_of": (1,),
+    "chat_template": (),
+    "chat_template_kwargs": ({},),
+    "continue_final_message": (False,),
+    "documents": ([],),
+    "echo": (False,),
+    "ignore_eos": (False,),
+    "include_stop_str_in_output": (False,),
+    "length_penalty": (1,),
+    "min_tokens": (0,),
+    "repetition_penalty": (1,),
+    "skip_special_tokens": (True,),
+    "spaces_between_special_tokens": (True,),
+    "stop_token_ids": ([],),
+    "typical_p": (1,),
+    "use_beam_search": (False,),
+}
+
+MESSAGE_FIELDS: Mapping[str, Neutral] = {
+    "annotations": ([],),
+    "audio": (),
+    "function_call": (),
+    "name": (),
+    "reasoning_content": ("",),
+    "refusal": (),
+    "tool_call_id": (),
+    "tool_calls": ([],),
+}
+
+STREAM_FIELDS: Mapping[str, Neutral] = {"include_obfuscation": (False,)}
+
+_REQUIRED = {"model", "messages", "role", "content"}
+
+
+def without_neutral(
+    given: Mapping[str, Any], honoured: Collection[str], fields: Mapping[str, Neutral], path: str = ""
+) -> dict[str, Any]:
+    """The honoured fields that ask for something. Raises InvalidRequest for any other field that does.
+
+    fields: known ones that are not honoured, with their neutral values. path: prefix of the names in messages.
+    """
+    for name, value in given.items():
+        if name not in honoured:
+            _refuse_unless_neutral(f"{path}{name}", value, fields.get(name))
+    return {
+        name: value for name, value in given.items() if name in honoured and (value is not None or name in _REQUIRED)
+    }
+
+
+def _refuse_unless_neutral(name: str, value: object, neutral: Neutral | None) -> None:
+    if neutral is None:
+        raise InvalidRequest(f"unknown parameter: {name}", name)
+    if value is not None and not any(_same(value, allowed) for allowed in neutral):
+        accepted = " or ".join(map(repr, neutral)) or "null"
+        raise InvalidRequest(f"{name} is not supported; leave it out, or send {accepted}", name)
+
+
+def _same(value: object, allowed: object) -> bool:
+    """Equal as JSON: 1 and 1.0 are one number, true is none."""
+    return value == allowed and isinstance(value, bool) == isinstance(allowed, bool)

@@ -1,0 +1,115 @@
+"""Whether the gateway can serve, and what keeps it from it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping
+
+from adasd.core.errors import AdasdError, Overloaded, ServiceUnavailable
+
+Probe = Callable[[], Awaitable[None]]
+"""Raises an AdasdError that says what is wrong."""
+
+NOT_YET = "has not answered yet"
+ABANDON_SECONDS = 3.0
+"""For requests that are being ended to close what they hold."""
+
+
+class Readiness:
+    """Every part must have answered once before requests are taken. After that a part in `spared` may be missing:
+    decoding goes on without a drafter.
+    """
+
+    def __init__(self, probes: Mapping[str, Probe], spared: Collection[str] = ("drafter",)) -> None:
+        self._probes = dict(probes)
+        self._spared = frozenset(spared)
+        self._unseen = set(probes)
+        self._problems = dict.fromkeys(probes, NOT_YET)
+        self.draining = False
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """By part, what its last probe complained of."""
+        stopping = {"gateway": "is stopping"} if self.draining else {}
+        return {**stopping, **self._problems}
+
+    @property
+    def started(self) -> bool:
+        """Every part has answered once."""
+        return not self._unseen
+
+    @property
+    def ready(self) -> bool:
+        return self.started and not self.draining and self._problems.keys() <= self._spared
+
+    def require(self) -> None:
+        """Raises ServiceUnavailable where a new request has no chance; what fails later, requests find out."""
+        if self.draining or not self.started:
+            raise self.unavailable()
+
+    def unavailable(self) -> ServiceUnavailable:
+        reasons = "; ".join(f"{part}: {problem}" for part, problem in self.problems.items())
+        return ServiceUnavailable(f"not ready: {reasons}")
+
+    async def watch(self, seconds: float) -> None:
+        """Probe all parts again and again, so many seconds apart. Runs until cancelled."""
+        while True:
+            await self.probe()
+            await asyncio.sleep(seconds)
+
+    async def probe(self) -> None:
+        """Probe all parts once."""
+        await asyncio.gather(*(self._check(part, probe) for part, probe in self._probes.items()))
+
+    async def _check(self, part: str, probe: Probe) -> None:
+        try:
+            await probe()
+        except AdasdError as error:
+            self._problems[part] = str(error)
+        else:
+            self._problems.pop(part, None)
+            self._unseen.discard(part)
+
+
+class Capacity:
+    """Requests in hand, at most `limit`, and a way to end them all.
+
+    abandoned: set when the time for draining is over; what still runs then ends with an error.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.abandoned = asyncio.Event()
+        self.in_hand = 0
+        self._limit = limit
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def take(self) -> None:
+        """Take on one more request. Raises Overloaded if the gateway is full."""
+        if self.in_hand >= self._limit:
+            raise Overloaded(f"{self.in_hand} requests are in hand, the limit of this gateway")
+        self.in_hand += 1
+        self._idle.clear()
+
+    def give_back(self) -> None:
+        """One request less in hand."""
+        self.in_hand -= 1
+        if self.in_hand == 0:
+            self._idle.set()
+
+    async def drain(self, grace: float) -> None:
+        """Wait until no request is in hand; after `grace` seconds end those that are.
+
+        Returns some seconds later at the latest: a client that does not read cannot be told its end.
+        """
+        if not await self._idle_within(grace):
+            self.abandoned.set()
+            await self._idle_within(ABANDON_SECONDS)
+
+    async def _idle_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True

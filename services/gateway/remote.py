@@ -1,0 +1,241 @@
+"""Drafter and verifier over gRPC: the Protocols of `services.gateway.ports`, one stream a generation.
+
+A stream is dropped on the first error; the next one is sent the whole context. Rounds are pure functions of what the
+message says, so a round asked again, here or of another replica, is answered alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import cycle
+
+from adasd.core.adaptive import AcceptanceState
+from adasd.core.context import Context
+from adasd.core.errors import (
+    AdasdError,
+    DeadlineExceeded,
+    InvalidDraft,
+    Overloaded,
+    ServiceUnavailable,
+    SessionNotFound,
+)
+from adasd.core.messages import ContextDelta, DraftReply, DraftRequest, VerifyReply, VerifyRequest
+from adasd.core.types import Draft, DraftPlan, SamplingParams, Verdict
+from adasd.rpc.drafter import DrafterConnection
+from adasd.rpc.options import MessageLimits
+from adasd.rpc.verifier import VerifierConnection
+from services.gateway.session_stream import SessionStream
+
+logger = logging.getLogger(__name__)
+
+RETRY_PAUSE_SECONDS = 0.1
+PASSING = (ServiceUnavailable, DeadlineExceeded, Overloaded, SessionNotFound)
+"""What a drafter may get over while a seeded request waits for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteOptions:
+    """Where the services are and how long they may take, in seconds.
+
+    drafter, verifier: addresses `host:port` (or `dns:///name:port`); streams take turns over several.
+    limits: must be those of the services.
+    verify_deadline: for one round, retries included. verifier_retry: how long an unreachable verifier is tried again.
+    draft_deadline: for one round; later rounds do not wait for a drafter that is still busy with an earlier one.
+    drafter_wait: how long a seeded request waits for a drafter before a round without candidates.
+    drafter_backoff: rounds without candidates after a failure, before the drafter is tried again.
+    info_deadline: for an answer to Info.
+    """
+
+    drafter: Sequence[str]
+    verifier: Sequence[str]
+    limits: MessageLimits = field(default_factory=MessageLimits)
+    verify_deadline: float = 60.0
+    verifier_retry: float = 10.0
+    draft_deadline: float = 2.0
+    drafter_wait: float = 10.0
+    drafter_backoff: float = 0.5
+    info_deadline: float = 5.0
+
+
+class RemoteVerifier:
+    """`services.gateway.ports.Verifier` of one generation."""
+
+    def __init__(
+        self,
+        stream: SessionStream[VerifyRequest, VerifyReply],
+        sampling: SamplingParams,
+        acceptance: str,
+        options: RemoteOptions,
+    ) -> None:
+        self._stream = stream
+        self._sampling = sampling
+        self._acceptance = acceptance
+        self._options = options
+
+    async def verify(self, context: Context, draft: Draft, state: AcceptanceState, round_number: int) -> Verdict:
+        """Raises DeadlineExceeded, ServiceUnavailable once retries are used up, and what the verifier raises."""
+        packed = state.pack()
+
+        def question(delta: ContextDelta) -> VerifyRequest:
+            return VerifyRequest(delta, self._sampling, draft, self._acceptance, packed, round_number)
+
+        try:
+            async with asyncio.timeout(self._options.verify_deadline):
+                return (await self._insist(context, round_number, question)).verdict
+        except TimeoutError:
+            self._stream.drop()
+            raise DeadlineExceeded(f"no verdict within {self._options.verify_deadline:g} s") from None
+
+    async def _insist(
+        self, context: Context, round_number: int, question: Callable[[ContextDelta], VerifyRequest]
+    ) -> VerifyReply:
+        """Ask on a new stream where that may help: once after SessionNotFound, for a while if nobody is there."""
+        give_up: float | None = None
+        resent = False
+        while True:
+            try:
+                return await self._stream.ask(context, round_number, question)
+            except SessionNotFound:
+                self._stream.drop()
+                if resent:
+                    raise
+                resent = True
+            except ServiceUnavailable as error:
+                self._stream.drop()
+                give_up = give_up or time.monotonic() + self._options.verifier_retry
+                if time.monotonic() >= give_up:
+                    raise
+                logger.info("the verifier does not answer, trying again: %s", error)
+                await asyncio.sleep(RETRY_PAUSE_SECONDS)
+            except AdasdError:
+                self._stream.drop()
+                raise
+
+    async def close(self) -> None:
+        await self._stream.close()
+
+
+class RemoteDrafter:
+    """`services.gateway.ports.Drafter` of one generation: whatever goes wrong is a round without candidates."""
+
+    def __init__(
+        self,
+        client: DrafterClient,
+        stream: SessionStream[DraftRequest, DraftReply],
+        sampling: SamplingParams,
+        seeded: bool,
+    ) -> None:
+        self._client = client
+        self._stream = stream
+        self._sampling = sampling
+        self._patient = seeded
+        self._busy = False  # with a round that was given up on
+        self._again_at = 0.0
+
+    def prefill(self, context: Context) -> None:
+        if self._client.refusal is None:
+            self._stream.send(context, self._question(DraftPlan(0), 0))
+
+    async def propose(self, context: Context, plan: DraftPlan, round_number: int) -> Draft:
+        if plan.max_candidates == 0 or self._client.refusal is not None:
+            return Draft()
+        try:
+            if self._patient:
+                return await self._insist(context, plan, round_number)
+            return await self._try(context, plan, round_number)
+        except TimeoutError:
+            self._busy = True
+            self._client.failed(DeadlineExceeded("no candidates in time"))
+        except AdasdError as error:
+            self._stream.drop()
+            self._busy = False
+            self._again_at = time.monotonic() + self._client.options.drafter_backoff
+            self._client.failed(error)
+        return Draft()
+
+    async def _try(self, context: Context, plan: DraftPlan, round_number: int) -> Draft:
+        """One attempt, unless the last one is too recent or still running."""
+        self._busy = self._busy and not self._stream.settled()
+        if self._busy or time.monotonic() < self._again_at:
+            return Draft()
+        async with asyncio.timeout(self._client.options.draft_deadline):
+            return await self._ask(context, plan, round_number)
+
+    async def _insist(self, context: Context, plan: DraftPlan, round_number: int) -> Draft:
+        """The text of a seeded request depends on its candidates: wait for a drafter, until one did not come."""
+        try:
+            async with asyncio.timeout(self._client.options.drafter_wait):
+                return await self._until_asked(context, plan, round_number)
+        except TimeoutError:
+            self._patient = False
+            raise
+
+    async def _until_asked(self, context: Context, plan: DraftPlan, round_number: int) -> Draft:
+        while True:
+            try:
+                return await self._ask(context, plan, round_number)
+            except PASSING as error:
+                self._stream.drop()
+                logger.info("a seeded request waits for a drafter: %s", error)
+                await asyncio.sleep(RETRY_PAUSE_SECONDS)
+
+    async def _ask(self, context: Context, plan: DraftPlan, round_number: int) -> Draft:
+        draft = (await self._stream.ask(context, round_number, self._question(plan, round_number))).draft
+        if len(draft) > plan.max_candidates:
+            raise InvalidDraft(f"{len(draft)} candidates, at most {plan.max_candidates} were asked for")
+        return draft
+
+    def _question(self, plan: DraftPlan, round_number: int) -> Callable[[ContextDelta], DraftRequest]:
+        return lambda delta: DraftRequest(delta, self._sampling, plan, round_number)
+
+    async def close(self) -> None:
+        await self._stream.close()
+
+
+class VerifierClient:
+    """The verifiers, as the gateway process sees them."""
+
+    def __init__(self, options: RemoteOptions) -> None:
+        self.options = options
+        self.connections = tuple(VerifierConnection(address, options.limits) for address in options.verifier)
+        self._turns = cycle(self.connections)
+
+    def open(self, session: bytes, sampling: SamplingParams, acceptance: str) -> RemoteVerifier:
+        """The verifier of one generation. session: 16 bytes, another for every choice of a request."""
+        stream = SessionStream(lambda: next(self._turns).open(), session)
+        return RemoteVerifier(stream, sampling, acceptance, self.options)
+
+    async def close(self) -> None:
+        for connection in self.connections:
+            await connection.close()
+
+
+class DrafterClient:
+    """The drafters, as the gateway process sees them.
+
+    on_failure: told the class of every failure that cost a round its candidates. refusal: why none is asked at all.
+    """
+
+    def __init__(self, options: RemoteOptions, on_failure: Callable[[str], None] = lambda _: None) -> None:
+        self.options = options
+        self.connections = tuple(DrafterConnection(address, options.limits) for address in options.drafter)
+        self.refusal: str | None = None
+        self._turns = cycle(self.connections)
+        self._on_failure = on_failure
+
+    def open(self, session: bytes, sampling: SamplingParams, seeded: bool = False) -> RemoteDrafter:
+        """The drafter of one generation. seeded: its text must not depend on when a drafter answers."""
+        stream = SessionStream(lambda: next(self._turns).open(), session)
+        return RemoteDrafter(self, stream, sampling, seeded)
+
+    def failed(self, error: AdasdError) -> None:
+        logger.info("a round without candidates: %s: %s", type(error).__name__, error)
+        self._on_failure(type(error).__name__)
+
+    async def close(self) -> None:
+        for connection in self.connections:
+            await connection.close()

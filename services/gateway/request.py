@@ -1,0 +1,41 @@
+"""One generation as the decoding loop needs it: parsed, checked and tokenised; nothing in it can be wrong any more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from adasd.core.decoding import Controller
+from adasd.core.stopping import StoppingRule
+from adasd.core.types import SamplingParams
+from adasd.core.verification import verification
+
+SESSION_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """session: 16 random bytes. prompt: token ids, fewer than `context_length`.
+
+    acceptance: name of an acceptance method. max_tokens: at most the room that the prompt leaves.
+    stop: strings that end the text. seeded: the client chose the seed, so the text must not depend on chance.
+    """
+
+    session: bytes
+    prompt: tuple[int, ...]
+    sampling: SamplingParams
+    stopping: StoppingRule
+    acceptance: str
+    max_tokens: int
+    context_length: int
+    eos_ids: frozenset[int]
+    stop: tuple[str, ...]
+    seeded: bool
+
+    @property
+    def limit(self) -> int:
+        """Committed length at which the text ends."""
+        return min(len(self.prompt) + self.max_tokens, self.context_length)
+
+    def controller(self) -> Controller:
+        """How far each round may draft."""
+        return Controller(self.stopping, verification(self.acceptance), self.limit)

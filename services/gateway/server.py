@@ -1,0 +1,44 @@
+"""The HTTP server, and how it ends: not ready, no new work, time for what runs, exit."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from types import FrameType
+
+import uvicorn
+
+from services.gateway.readiness import Capacity, Readiness
+
+CLOSE_SECONDS = 3
+"""For clients to read the end of their replies."""
+
+
+class DrainingServer(uvicorn.Server):
+    """The first SIGTERM or SIGINT drains, for at most `grace` seconds; the second one does not wait."""
+
+    def __init__(self, config: uvicorn.Config, readiness: Readiness, capacity: Capacity, grace: float) -> None:
+        super().__init__(config)
+        self._readiness = readiness
+        self._capacity = capacity
+        self._grace = grace
+        self._drain: asyncio.Task[None] | None = None
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        await super().serve(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._loop.call_soon_threadsafe(self.begin_exit)
+
+    def begin_exit(self) -> None:
+        if self._drain is None:
+            self._readiness.draining = True
+            self._drain = asyncio.create_task(self._drained())
+        else:
+            self._capacity.abandoned.set()
+            self.should_exit = True
+
+    async def _drained(self) -> None:
+        await self._capacity.drain(self._grace)
+        self.should_exit = True

@@ -1,0 +1,65 @@
+"""One generation's stream to a service, and how much of the context is already at its other end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from adasd.core.context import Context
+from adasd.core.messages import ContextDelta, DraftReply, VerifyReply
+from adasd.rpc.duplex import Duplex
+
+Question = TypeVar("Question")
+Answer = TypeVar("Answer", bound=DraftReply | VerifyReply)
+
+
+class SessionStream(Generic[Question, Answer]):
+    """The stream of one session, opened when needed, and how much of the context its peer has been sent."""
+
+    def __init__(self, open_stream: Callable[[], Duplex[Question, Answer]], session: bytes) -> None:
+        self._open = open_stream
+        self._session = session
+        self._duplex: Duplex[Question, Answer] | None = None
+        self._sent = 0
+
+    def send(self, context: Context, question: Callable[[ContextDelta], Question]) -> Duplex[Question, Answer]:
+        """Send what the peer has not seen of the context, and the question about it."""
+        duplex = self._opened()
+        start, self._sent = self._sent, context.base
+        ids = context.ids[start:]
+        delta = ContextDelta(self._session, context.base, context.prompt_length, start, ids, context.hash)
+        duplex.send(question(delta))
+        return duplex
+
+    async def ask(self, context: Context, round_number: int, question: Callable[[ContextDelta], Question]) -> Answer:
+        """The answer to a round's question; answers that are still owed to earlier messages are skipped."""
+        duplex = self._opened()
+        while duplex.pending:
+            await duplex.receive()
+        base = context.base
+        self.send(context, question)
+        while True:
+            answer = await duplex.receive()
+            if (answer.round_number, answer.base) == (round_number, base):
+                return answer
+
+    def settled(self) -> bool:
+        """Whether no answer is outstanding. Raises the error that ended the stream."""
+        return self._duplex is None or self._duplex.settle()
+
+    def drop(self) -> None:
+        """Cut the stream; the peer drops its work and the session."""
+        if self._duplex is not None:
+            self._duplex.cancel()
+        self._duplex = None
+
+    async def close(self) -> None:
+        """End the stream; the peer forgets the session."""
+        duplex, self._duplex = self._duplex, None
+        if duplex is not None:
+            await duplex.close()
+
+    def _opened(self) -> Duplex[Question, Answer]:
+        if self._duplex is None:
+            self._duplex, self._sent = self._open(), 0
+        return self._duplex

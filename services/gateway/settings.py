@@ -1,0 +1,88 @@
+"""The gateway's settings: ADASD_GATEWAY_*."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from adasd.rpc.options import MAX_VOCABULARY, MessageLimits
+from adasd.state.connection import StoreSettings
+from services.environment import NESTED
+from services.gateway.admission import Rules
+from services.gateway.remote import RemoteOptions
+from services.gateway.schema import MAX_CANDIDATES
+
+
+class GatewaySettings(BaseSettings):
+    """drafter, verifier: addresses, several separated by commas. tokenizer: model folder with tokenizer and template.
+
+    model_name, model_aliases (separated by commas): what clients call the model; the folder's name by default.
+    stopping, acceptance, max_candidates: rules of requests that name none. default_max_tokens: as the rules; none is
+    the rest of the context. max_requests: chat requests in hand at a time. max_vocabulary: that of the services.
+    grace_seconds: what running answers get after SIGTERM. probe_seconds: between two looks at the services.
+    The other times, in seconds, are those of `RemoteOptions`; `store` is `StoreSettings`.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="ADASD_GATEWAY_",
+        env_nested_delimiter=NESTED,
+        env_parse_none_str="none",
+        frozen=True,
+        protected_namespaces=(),
+    )
+
+    drafter: str = Field(min_length=1)
+    verifier: str = Field(min_length=1)
+    redis_url: SecretStr
+    tokenizer: Path
+    model_name: str | None = None
+    model_aliases: str = ""
+    host: str = "127.0.0.1"
+    port: int = Field(default=8000, ge=0, le=65535)
+    stopping: str = "adasd"
+    acceptance: str = "adasd-anchored"
+    max_candidates: int | None = Field(default=None, ge=1, le=MAX_CANDIDATES)
+    default_max_tokens: int | None = Field(default=None, ge=1)
+    max_body_bytes: int = Field(default=4 * 2**20, ge=1)
+    max_requests: int = Field(default=256, ge=1)
+    max_vocabulary: int = Field(default=MAX_VOCABULARY, ge=1)
+    verify_deadline: float = Field(default=60.0, gt=0)
+    verifier_retry: float = Field(default=10.0, ge=0)
+    draft_deadline: float = Field(default=2.0, gt=0)
+    drafter_wait: float = Field(default=10.0, ge=0)
+    drafter_backoff: float = Field(default=0.5, ge=0)
+    info_deadline: float = Field(default=5.0, gt=0)
+    grace_seconds: float = Field(default=20.0, ge=0)
+    probe_seconds: float = Field(default=1.0, gt=0)
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    store: StoreSettings = StoreSettings()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What clients may call the model, its own name first."""
+        return (self.model_name or self.tokenizer.resolve().name, *_split(self.model_aliases))
+
+    @property
+    def rules(self) -> Rules:
+        return Rules(self.stopping, self.acceptance, self.max_candidates)
+
+    @property
+    def remote(self) -> RemoteOptions:
+        return RemoteOptions(
+            drafter=_split(self.drafter),
+            verifier=_split(self.verifier),
+            limits=MessageLimits(self.max_vocabulary, MAX_CANDIDATES),
+            verify_deadline=self.verify_deadline,
+            verifier_retry=self.verifier_retry,
+            draft_deadline=self.draft_deadline,
+            drafter_wait=self.drafter_wait,
+            drafter_backoff=self.drafter_backoff,
+            info_deadline=self.info_deadline,
+        )
+
+
+def _split(listed: str) -> tuple[str, ...]:
+    return tuple(entry.strip() for entry in listed.split(",") if entry.strip())

@@ -1,0 +1,111 @@
+"""One HTTP reply, JSON or server-sent events, and the watch over the client it goes to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from typing import Any, TypeVar
+
+import orjson
+from starlette.responses import Response
+from starlette.types import Receive, Send
+
+from adasd.core.errors import AdasdError, ServiceUnavailable
+from services.gateway.errors import error_body, error_response, json_response
+
+EVENT_STREAM_HEADERS = {
+    "Content-Type": "text/event-stream; charset=utf-8",
+    "Cache-Control": "no-cache",
+    "X-Accel-Buffering": "no",
+}
+T = TypeVar("T")
+
+DONE = b"data: [DONE]\n\n"
+READ_SECONDS = 60.0
+"""For a client to read what is under way to it, before it counts as gone: its session is held meanwhile."""
+
+
+class ClientGone(Exception):
+    """The client closed its connection, or does not read from it."""
+
+
+class Reply:
+    """What goes back for one request. The stream begins with its first event: errors before it keep their status.
+
+    streaming: the first event is out. complete: the last of it has been handed to the server.
+    """
+
+    def __init__(self, send: Send, headers: Mapping[str, str]) -> None:
+        self._send = send
+        self._headers = dict(headers)
+        self.streaming = False
+        self.complete = False
+
+    async def json(self, body: object) -> None:
+        await self._respond(json_response(body, headers=self._headers))
+
+    async def event(self, body: object) -> None:
+        await self._write(b"data: " + orjson.dumps(body) + b"\n\n", more=True)
+
+    async def done(self) -> None:
+        """The end of a complete stream."""
+        await self._write(DONE, more=False)
+
+    async def fail(self, error: AdasdError) -> None:
+        """An error reply, or in mid-stream a last event; the stream then ends without `[DONE]`."""
+        if self.streaming:
+            await self._write(b"data: " + orjson.dumps(error_body(error)) + b"\n\n", more=False)
+        else:
+            response = error_response(error)
+            response.headers.update(self._headers)
+            await self._respond(response)
+
+    async def _respond(self, response: Response) -> None:
+        await self._start(response.status_code, response.raw_headers)
+        await self._body(bytes(response.body), more=False)
+
+    async def _write(self, data: bytes, more: bool) -> None:
+        if not self.streaming:
+            headers = {**EVENT_STREAM_HEADERS, **self._headers}
+            await self._start(200, [(name.lower().encode(), value.encode()) for name, value in headers.items()])
+            self.streaming = True
+        await self._body(data, more)
+
+    async def _body(self, data: bytes, more: bool) -> None:
+        self.complete = not more
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                await self._send({"type": "http.response.body", "body": data, "more_body": more})
+        except TimeoutError:
+            raise ClientGone from None
+
+    async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+
+async def while_client_listens(
+    work: Coroutine[Any, Any, T], reply: Reply, receive: Receive, stopping: asyncio.Event
+) -> T:
+    """Run `work` to its end, unless the client goes (ClientGone) or the gateway stops (ServiceUnavailable) before.
+
+    `work` is cancelled then, and has cleaned up when this returns. The request's body must have been received.
+    """
+    working = asyncio.create_task(work)
+    gone = asyncio.create_task(_disconnected(receive))
+    tasks: list[asyncio.Task[Any]] = [working, gone, asyncio.create_task(stopping.wait())]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if working.done() or reply.complete:  # servers report a disconnect at the end of every reply
+            return await working
+        if gone.done():
+            raise ClientGone
+        raise ServiceUnavailable("the gateway is stopping")
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

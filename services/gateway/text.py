@@ -1,0 +1,96 @@
+"""The text side of a model: chat messages to token ids and back, from the files of a model folder. No transformers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from adasd.core.errors import InvalidRequest
+from services.gateway.control_tokens import PromptEncoder, control_tokens
+from services.gateway.detokenizer import Decoder, IncrementalDetokenizer
+from services.gateway.template import ChatTemplate
+
+_SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+
+class ChatText:
+    """Tokenizer and chat template of one model. Safe to use from several threads.
+
+    eos_ids: ids that end a text, as the folder names them.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate, eos_ids: frozenset[int]) -> None:
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        self.eos_ids = eos_ids
+        self.vocabulary: int = tokenizer.get_vocab_size(with_added_tokens=True)
+        self._template = template
+        self._encoder = PromptEncoder(tokenizer, control_tokens(tokenizer, template.literals))
+        self._decoder = Decoder.of(tokenizer)
+
+    @classmethod
+    def load(cls, folder: Path) -> ChatText:
+        """Read tokenizer.json, tokenizer_config.json, chat_template.jinja and generation_config.json (the last two
+        may be absent). Raises InvalidRequest naming what is missing.
+        """
+        if not (folder / "tokenizer.json").is_file():
+            raise InvalidRequest(f"{folder} holds no tokenizer.json", "tokenizer")
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        config = _read_json(folder / "tokenizer_config.json")
+        template = ChatTemplate(_template_source(folder, config), _special_tokens(config))
+        return cls(tokenizer, template, _eos_ids(folder, tokenizer, config))
+
+    def encode(self, messages: Sequence[Mapping[str, str]]) -> tuple[int, ...]:
+        """Token ids of the prompt; text in a message never becomes a control token. messages: `role` and `content`.
+
+        Raises InvalidRequest with the template's own words where it refuses the messages.
+        """
+        return tuple(self._encoder.encode(self._template.render(messages, self._encoder.mark)))
+
+    def detokenizer(self) -> IncrementalDetokenizer:
+        """A detokenizer for one text."""
+        return self._decoder.start()
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """The file's object; empty if there is no such file."""
+    if not path.is_file():
+        return {}
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
+
+
+def _template_source(folder: Path, config: Mapping[str, Any]) -> str:
+    file = folder / "chat_template.jinja"
+    if file.is_file():
+        return file.read_text(encoding="utf-8")
+    source = config.get("chat_template")
+    if isinstance(source, list):  # several named templates
+        source = next((entry["template"] for entry in source if entry["name"] == "default"), None)
+    if not isinstance(source, str):
+        raise InvalidRequest(f"{folder} holds no chat template", "tokenizer")
+    return source
+
+
+def _content(token: object) -> str | None:
+    """A special token as the configuration writes it: a string, or an object with its `content`."""
+    content = token.get("content") if isinstance(token, dict) else token
+    return content if isinstance(content, str) else None
+
+
+def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
+    """What the template may call `bos_token`, `eos_token`, ..."""
+    named = {name: _content(config.get(name)) for name in _SPECIAL_NAMES}
+    return {name: content for name, content in named.items() if content is not None}
+
+
+def _eos_ids(folder: Path, tokenizer: Tokenizer, config: Mapping[str, Any]) -> frozenset[int]:
+    configured = _read_json(folder / "generation_config.json").get("eos_token_id")
+    ids = set(configured if isinstance(configured, list) else [] if configured is None else [configured])
+    named = _content(config.get("eos_token"))
+    token = tokenizer.token_to_id(named) if named is not None else None
+    return frozenset(ids if token is None else {*ids, token})

@@ -1,0 +1,1 @@
+"""What drafter and verifier share: one model on one device thread, and the streams that work on it."""

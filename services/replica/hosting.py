@@ -1,0 +1,140 @@
+"""The model of a service on its device thread, and the generations that hold sessions on it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeVar
+
+from adasd.core.errors import DeadlineExceeded, InvalidRequest, Overloaded, ServiceUnavailable
+from adasd.core.messages import ModelInfo
+from adasd.runtime.device import DeviceThread
+from adasd.runtime.loading import Loaded
+from adasd.runtime.replica import Replica
+from services.replica.metrics import ReplicaMetrics
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+RELEASE_PAUSE_SECONDS = 0.05
+
+Work = Callable[[Replica[Any], Callable[[], bool]], T]
+"""Runs on the device thread; asks the second argument before each forward whether anybody still waits."""
+
+
+class ReplicaHost:
+    """A replica, once it is loaded, and who holds which of its sessions.
+
+    work_seconds: bound on the work for one message, the wait for the device included.
+    max_streams: generations at a time; one more is refused with Overloaded.
+    """
+
+    def __init__(self, device: DeviceThread, metrics: ReplicaMetrics, work_seconds: float, max_streams: int) -> None:
+        self._device = device
+        self.metrics = metrics
+        self._work_seconds = work_seconds
+        self._max_streams = max_streams
+        self._replica: Replica[Any] | None = None
+        self._info: ModelInfo | None = None
+        self._streams = 0
+        self._holders: dict[bytes, Generation] = {}
+        self._releases: set[asyncio.Task[None]] = set()
+
+    async def load(self, loader: Callable[[], Loaded], max_vocabulary: int) -> None:
+        """Load the model on the device thread. Raises what `loader` raises."""
+        began = time.monotonic()
+        replica = await self._device.run(lambda: Replica(*loader()))
+        info = replica.info()
+        if info.vocabulary > max_vocabulary:
+            raise InvalidRequest(
+                f"{info.name} has {info.vocabulary} ids, messages are sized for {max_vocabulary}", "max_vocabulary"
+            )
+        self._replica, self._info = replica, info
+        logger.info("loaded in %.1f s: %s", time.monotonic() - began, info)
+
+    def info(self) -> ModelInfo:
+        """Raises ServiceUnavailable while the model loads."""
+        if self._info is None:
+            raise ServiceUnavailable("the model is being loaded")
+        return self._info
+
+    @asynccontextmanager
+    async def generation(self) -> AsyncIterator[Generation]:
+        """One stream's stay. Whatever ends it, its work stops before the next forward and its session is released."""
+        with self.metrics.stream():
+            self.info()
+            if self._streams >= self._max_streams:
+                raise Overloaded(f"{self._streams} generations are in hand")
+            generation = Generation(self)
+            self._streams += 1
+            try:
+                yield generation
+            finally:
+                self._streams -= 1
+                self._leave(generation)
+
+    def hold(self, session: bytes, generation: Generation) -> None:
+        """The session is this generation's from now on; a stream that held it before no longer releases it."""
+        self._holders[session] = generation
+
+    def _leave(self, generation: Generation) -> None:
+        generation.cancel()
+        session = generation.session
+        if session is not None and self._holders.get(session) is generation:
+            del self._holders[session]
+            release = asyncio.create_task(self._release(session))
+            self._releases.add(release)
+            release.add_done_callback(self._releases.discard)
+
+    async def _release(self, session: bytes) -> None:
+        assert self._replica is not None
+        with suppress(ServiceUnavailable):  # once the device is shut down the session is gone anyway
+            while session not in self._holders:
+                try:
+                    await self._device.run(self._replica.release, session)
+                    break
+                except Overloaded:
+                    await asyncio.sleep(RELEASE_PAUSE_SECONDS)
+
+    async def run(self, work: Work[T], cancelled: Callable[[], bool]) -> T:
+        """Run on the device thread. Raises DeadlineExceeded, and what `work` raises."""
+        replica = self._replica
+        assert replica is not None
+        try:
+            async with asyncio.timeout(self._work_seconds):
+                return await self._device.run(self._timed, work, replica, cancelled)
+        except TimeoutError:
+            raise DeadlineExceeded(f"not done within {self._work_seconds:g} s") from None
+
+    def _timed(self, work: Work[T], replica: Replica[Any], cancelled: Callable[[], bool]) -> T:
+        began = time.perf_counter()
+        try:
+            return work(replica, cancelled)
+        finally:
+            self.metrics.forwarded(time.perf_counter() - began)
+
+
+class Generation:
+    """One stream's hold on its session."""
+
+    def __init__(self, host: ReplicaHost) -> None:
+        self._host = host
+        self._cancelled = threading.Event()
+        self.session: bytes | None = None
+
+    def cancel(self) -> None:
+        """Nobody waits for the running work any more."""
+        self._cancelled.set()
+
+    async def run(self, session: bytes, work: Work[T]) -> T:
+        """Work for the session. Raises DeadlineExceeded, InvalidRequest for a second session on one stream."""
+        if self.session not in (None, session):
+            raise InvalidRequest("one stream serves one session", "context.session")
+        self.session = session
+        self._host.hold(session, self)
+        return await self._host.run(work, self._cancelled.is_set)

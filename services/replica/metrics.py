@@ -1,0 +1,86 @@
+"""Counters of a replica. Recording never raises into serving: a metric that fails is logged and forgotten."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Literal, ParamSpec
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+
+ServiceName = Literal["drafter", "verifier"]
+
+FORWARD_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+"""Seconds: from a warm round on a small GPU to a cold prefill on a CPU."""
+
+
+def harmless(record: Callable[P, None]) -> Callable[P, None]:
+    """The same, without the exceptions."""
+
+    @wraps(record)
+    def recorded(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            record(*args, **kwargs)
+        except Exception:
+            logger.warning("a metric was not recorded", exc_info=True)
+
+    return recorded
+
+
+class ReplicaMetrics:
+    """`adasd_<service>_*`; one registry a process.
+
+    requests: streams opened. rounds: messages answered. candidates: drafted or judged. errors: by class of
+    `adasd.core.errors`. forward_seconds: on the device, without the wait for it.
+    """
+
+    def __init__(self, service: ServiceName, registry: CollectorRegistry) -> None:
+        prefix = f"adasd_{service}"
+        self._requests = Counter(f"{prefix}_requests", "Streams opened, one a generation.", registry=registry)
+        self._rounds = Counter(f"{prefix}_rounds", "Rounds answered.", registry=registry)
+        self._candidates = Counter(f"{prefix}_candidates", "Candidates in these rounds.", registry=registry)
+        self._errors = Counter(f"{prefix}_errors", "Faults by class.", ["type"], registry=registry)
+        self._inflight = Gauge(f"{prefix}_inflight_streams", "Streams open now.", registry=registry)
+        self._forward = Histogram(
+            f"{prefix}_forward_seconds", "Device time of a round.", registry=registry, buckets=FORWARD_BUCKETS
+        )
+
+    @contextmanager
+    def stream(self) -> Iterator[None]:
+        """Count a stream for as long as it lasts, and what ends it if that is an error."""
+        self._opened()
+        try:
+            yield
+        except Exception as error:
+            self.failed(error)
+            raise
+        finally:
+            self._closed()
+
+    @harmless
+    def _opened(self) -> None:
+        self._requests.inc()
+        self._inflight.inc()
+
+    @harmless
+    def _closed(self) -> None:
+        self._inflight.dec()
+
+    @harmless
+    def answered(self, candidates: int) -> None:
+        self._rounds.inc()
+        self._candidates.inc(max(0, candidates))
+
+    @harmless
+    def failed(self, error: Exception) -> None:
+        self._errors.labels(type(error).__name__).inc()
+
+    @harmless
+    def forwarded(self, seconds: float) -> None:
+        self._forward.observe(max(0.0, seconds))

@@ -1,0 +1,55 @@
+"""A service from its settings to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+from prometheus_client import CollectorRegistry, start_http_server
+
+from adasd.core.errors import AdasdError
+from adasd.rpc.server import Server, Service, serve
+from adasd.runtime.device import DeviceThread
+from adasd.runtime.loading import load_model
+from adasd.runtime.options import Role
+from services.environment import read_settings
+from services.replica.hosting import ReplicaHost
+from services.replica.metrics import ReplicaMetrics, ServiceName
+from services.replica.settings import ReplicaSettings
+
+logger = logging.getLogger(__name__)
+
+SettingsT = TypeVar("SettingsT", bound=ReplicaSettings)
+
+
+def run(
+    kind: type[SettingsT], name: ServiceName, role: Role, service: Callable[[ReplicaHost, SettingsT], Service]
+) -> None:
+    """The whole program: settings, logging, serving. Ends the process with a message for what cannot be served."""
+    try:
+        settings = read_settings(kind)
+        logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        logger.info("%s settings: %s", name, settings.model_dump_json())
+        asyncio.run(_serve(settings, name, role, service))
+    except AdasdError as error:
+        sys.exit(f"{name}: {error}")
+
+
+async def _serve(
+    settings: SettingsT, name: ServiceName, role: Role, service: Callable[[ReplicaHost, SettingsT], Service]
+) -> None:
+    registry = CollectorRegistry()
+    if settings.metrics_port is not None:
+        http, _ = start_http_server(settings.metrics_port, settings.host, registry)
+        logger.info("metrics on %s:%d", settings.host, http.server_port)
+    # A stream has one piece of work in hand at a time, and leaves one release behind.
+    async with DeviceThread(capacity=2 * settings.max_streams) as device:
+        host = ReplicaHost(device, ReplicaMetrics(name, registry), settings.work_seconds, settings.max_streams)
+        server = Server(service(host, settings), settings.limits)
+        loader = partial(load_model, settings.model, role, settings.runtime)
+        load = partial(host.load, loader, settings.max_vocabulary)
+        await serve(server, load, settings.host, settings.port, settings.grace_seconds)

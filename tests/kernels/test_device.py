@@ -1,0 +1,120 @@
+"""What only the torch side can get wrong: memory that is not its own, tensors on the wrong device, gradients."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from adasd.core.draws import CounterDraws, DrawKey, Purpose
+from adasd.core.rows import PointRow, SparseRow, sparse_row
+from adasd.core.types import Row, SamplingParams
+from adasd.kernels.device import DeviceKernels
+from adasd.kernels.divergence import js_divergence_on_support
+from adasd.kernels.draws import gumbel, inverse_cdf, splitmix64
+from adasd.kernels.rows import padded, scattered
+from adasd.kernels.warping import Cut, attempt, forced, mass_and_entropy
+from tests.kernels.backends import block
+
+SAMPLINGS = (
+    SamplingParams(),
+    SamplingParams(temperature=0.0),
+    SamplingParams(temperature=0.7, top_k=9, top_p=0.9, min_p=0.1),
+)
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+def logits(dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(4, 300, generator=torch.Generator().manual_seed(1)).to(dtype)
+
+
+def use_everything(rows: torch.Tensor, minus: Row | None = None) -> list[object]:
+    """Every operation once, for every kind of sampling."""
+    found: list[object] = []
+    for sampling in SAMPLINGS:
+        row = minus or DeviceKernels().propose(rows[0], sampling).row
+        assert row is not None
+        DeviceKernels(None).propose(rows[0], sampling)
+        target = DeviceKernels().target(rows, sampling)
+        found.append(list(target.evidence(block([int(row.ids[0])], [row]))))
+        found.append(target.emit(0, row, DrawKey(0, 0, Purpose.EMIT), CounterDraws(1)))
+        found.append(list(target.coupled(0, CounterDraws(1))))
+    return found
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_logits_are_left_as_they_were(dtype: torch.dtype) -> None:
+    rows = logits(dtype)
+    before = rows.clone()
+    use_everything(rows)
+    assert torch.equal(rows, before)
+
+
+def test_logits_of_a_model_as_it_runs() -> None:
+    """In inference mode, with gradients on, or a strided view: the same answers."""
+    expected = use_everything(logits())
+    with torch.inference_mode():
+        inferred = logits() + 0.0
+        assert use_everything(inferred) == expected
+    assert use_everything(inferred) == expected
+    assert use_everything(logits().requires_grad_()) == expected
+    assert use_everything(torch.cat([logits(), logits()], -1)[:, :300]) == expected
+
+
+def test_rows_off_the_wire_are_read_only() -> None:
+    row = sparse_row(np.arange(5), np.full(5, 0.2))
+    frozen = SparseRow(
+        np.frombuffer(row.ids.tobytes(), dtype=np.int64), np.frombuffer(row.weights.tobytes(), dtype=np.int64)
+    )
+    assert use_everything(logits(), frozen) == use_everything(logits(), row)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("sampling", [SAMPLINGS[0], SAMPLINGS[2]], ids=["plain", "all"])
+def test_every_tensor_is_made_where_the_logits_are(dtype: torch.dtype, sampling: SamplingParams) -> None:
+    """On the `meta` device nothing is computed, but tensors of different devices still do not mix."""
+    meta = torch.device("meta")
+    rows = torch.empty((3, 500), dtype=dtype, device=meta)
+    warped = attempt(rows, sampling, width=64)
+    draft = block([1, 3], [PointRow(1), sparse_row(np.array([1, 3]), np.array([0.5, 0.5]))])
+    candidates = padded(draft, meta)
+    p = warped.rows(slice(2)).at(candidates.ids)
+    one = torch.empty(1, dtype=torch.int64, device=meta)
+    made = [
+        torch.cat([warped.peak, warped.cut.mass, warped.cut.found], -1),
+        *warped.recut(one, Cut(*(field[:1] for field in warped.cut))).cut,
+        *mass_and_entropy(forced(rows), warped.peak, 1.0),
+        js_divergence_on_support(p, candidates.q),
+        inverse_cdf(warped.dense()[0] - scattered(draft.rows[1], 500, meta), 0.5),
+        gumbel([1, 2**64 - 1], warped.ids()).masked_fill(~warped.kept(rows, warped.ids())[:2], 0.0),
+    ]
+    assert {tensor.device for tensor in made} == {meta}
+
+
+@pytest.mark.parametrize(
+    ("seed", "outputs"),
+    [
+        (0, [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]),
+        (1234567, [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]),
+    ],
+)
+def test_splitmix64_gives_the_published_sequence(seed: int, outputs: list[int]) -> None:
+    bits = splitmix64([seed], torch.arange(len(outputs)))[0]
+    assert [value % 2**64 for value in bits.tolist()] == outputs
+
+
+def test_noise_is_that_of_the_host() -> None:
+    draws = CounterDraws(2**64 - 1, 7)
+    ids = torch.tensor([0, 1, 49_151, 151_935])
+    positions = range(2**33, 2**33 + 50)
+    found = gumbel([draws.gumbel_key(position) for position in positions], ids).numpy()
+    expected = np.stack([draws.gumbel(position, ids.numpy()) for position in positions])
+    np.testing.assert_allclose(found, expected, rtol=1e-13)
+
+
+def test_a_sum_that_does_not_ascend_still_gives_no_id_of_weight_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a parallel sum may: the id of weight 0 stands an ulp above its neighbour."""
+    uneven = torch.tensor([0.5, 0.5 + 2**-53, 1.0, 1.0 + 2**-52], dtype=torch.float64)
+    weights = torch.tensor([0.5, 0.0, 0.5, 0.0], dtype=torch.float64)
+    monkeypatch.setattr(torch.Tensor, "cumsum", lambda self, dim: uneven.clone())
+    assert [int(inverse_cdf(weights, uniform)) for uniform in (0.5, 1.0 - 2**-53)] == [2, 2]

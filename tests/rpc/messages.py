@@ -1,0 +1,75 @@
+"""Whole messages for tests, and hypothesis strategies of them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from hypothesis import strategies as st
+
+from adasd.core.context import context_hash
+from adasd.core.messages import ContextDelta, DraftReply, DraftRequest, ModelInfo, VerifyReply, VerifyRequest
+from adasd.core.rows import PointRow, sparse_row
+from adasd.core.types import Draft, DraftPlan, Emission, Judgement, Row, SamplingParams, Verdict
+
+INFO = ModelInfo("toy", 257, 512, (0, 3), "vocabulary", "weights", 200)
+
+words = st.integers(0, 2**32 - 1)
+unit = st.floats(0.0, 1.0)
+
+
+@st.composite
+def contexts(draw: st.DrawFn) -> ContextDelta:
+    ids = draw(st.lists(words, max_size=30))
+    start = draw(st.integers(0, 2**31))
+    session = draw(st.binary(min_size=16, max_size=16))
+    return ContextDelta(session, start + len(ids), draw(words), start, ids, context_hash(ids))
+
+
+samplings = st.builds(
+    SamplingParams,
+    temperature=st.floats(0.0, 100.0),
+    top_k=st.integers(0, 1000),
+    top_p=st.floats(0.01, 1.0),
+    min_p=unit,
+    seed=st.integers(0, 2**64 - 1),
+    choice=words,
+)
+plans = st.builds(DraftPlan, st.integers(0, 1000), st.floats(0.0, 20.0) | st.just(math.inf), st.booleans())
+rows: st.SearchStrategy[Row] = words.map(PointRow) | st.lists(words, min_size=2, max_size=9, unique=True).map(
+    lambda ids: sparse_row(np.array(ids, dtype=np.int64), np.full(len(ids), 1 / len(ids)))
+)
+
+
+@st.composite
+def drafts(draw: st.DrawFn) -> Draft:
+    count = draw(st.integers(0, 5))
+    ids = draw(st.lists(words, min_size=count, max_size=count))
+    entropies = draw(st.lists(st.floats(0.0, 20.0), min_size=count, max_size=count))
+    return Draft(tuple(ids), tuple(entropies), tuple(draw(st.lists(rows, min_size=count, max_size=count))))
+
+
+judgements = st.builds(Judgement, unit, st.booleans(), st.booleans(), unit, st.booleans())
+
+
+@st.composite
+def verdicts(draw: st.DrawFn) -> Verdict:
+    accepted = draw(st.integers(0, 5))
+    emission: Emission = draw(st.sampled_from(("none", "recovered", "bonus")))
+    emitted = 0 if emission == "none" else 1
+    tokens = draw(st.lists(words, min_size=accepted + emitted, max_size=accepted + emitted))
+    judgements = draw(
+        st.lists(st.builds(Judgement, unit, st.booleans(), st.booleans(), unit, st.booleans()), max_size=6)
+    )
+    return Verdict(tuple(tokens), accepted, emission, tuple(judgements))
+
+
+infos = st.builds(
+    ModelInfo, st.text(), words, words, st.lists(words, max_size=4).map(tuple), st.text(), st.text(), words
+)
+draft_requests = st.builds(DraftRequest, contexts(), samplings, plans, words)
+draft_replies = st.builds(DraftReply, words, words, drafts())
+verify_requests = st.builds(
+    VerifyRequest, contexts(), samplings, drafts(), st.sampled_from(("exact", "")), st.binary(), words
+)
+verify_replies = st.builds(VerifyReply, words, words, verdicts())

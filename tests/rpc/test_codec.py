@@ -1,0 +1,139 @@
+"""Dataclasses to messages and back, through bytes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from adasd.core.errors import AdasdError, InvalidDraft, InvalidRequest
+from adasd.core.messages import DraftReply, DraftRequest, ModelInfo, VerifyReply, VerifyRequest
+from adasd.core.types import Draft
+from adasd.rpc import codec
+from adasd.rpc.rows import OpaqueRow, encode_row
+from adasd.rpc.v1 import common_pb2, drafter_pb2, verifier_pb2
+from tests.rpc import messages
+
+
+def through_bytes(message: Any) -> Any:
+    return type(message).FromString(message.SerializeToString())
+
+
+def comparable(draft: Draft) -> tuple[object, ...]:
+    return draft.ids, draft.entropies, [encode_row(row) for row in draft.rows]
+
+
+@given(messages.infos)
+def test_info(info: ModelInfo) -> None:
+    assert codec.decode_info(through_bytes(codec.encode_info(info))) == codec.PeerInfo(info, codec.PROTOCOL)
+
+
+@given(messages.draft_requests)
+def test_draft_request(request: DraftRequest) -> None:
+    assert codec.decode_draft_request(through_bytes(codec.encode_draft_request(request))) == request
+
+
+@given(messages.draft_replies)
+def test_draft_reply(reply: DraftReply) -> None:
+    decoded = codec.decode_draft_reply(through_bytes(codec.encode_draft_reply(reply)))
+    assert (decoded.round_number, decoded.base) == (reply.round_number, reply.base)
+    assert comparable(decoded.draft) == comparable(reply.draft)
+    assert all(isinstance(row, OpaqueRow) for row in decoded.draft.rows)
+
+
+@settings(max_examples=50)
+@given(messages.verify_requests)
+def test_verify_request(request: VerifyRequest) -> None:
+    decoded = codec.decode_verify_request(through_bytes(codec.encode_verify_request(request)))
+    assert comparable(decoded.draft) == comparable(request.draft)
+    assert not any(isinstance(row, OpaqueRow) for row in decoded.draft.rows)
+    for name in ("context", "sampling", "acceptance", "state", "round_number"):
+        assert getattr(decoded, name) == getattr(request, name)
+
+
+@given(messages.verify_replies)
+def test_verify_reply(reply: VerifyReply) -> None:
+    assert codec.decode_verify_reply(through_bytes(codec.encode_verify_reply(reply))) == reply
+
+
+def context(**fields: Any) -> common_pb2.Context:
+    sound = {"session": bytes(16), "base": 2, "start": 0, "ids": bytes(8)}
+    return common_pb2.Context(**{**sound, **fields})
+
+
+SAMPLING = common_pb2.Sampling(temperature=1, top_p=1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"session": b"short"}, "context.session"),
+        ({"ids": bytes(7)}, "context.ids"),
+        ({"ids": bytes(12)}, "context.ids"),
+        ({"start": 3}, "context.ids"),
+    ],
+)
+def test_a_malformed_context_is_refused_by_name(fields: dict[str, Any], param: str) -> None:
+    message = drafter_pb2.DraftRequest(context=context(**fields), sampling=SAMPLING)
+    with pytest.raises(InvalidRequest) as raised:
+        codec.decode_draft_request(message)
+    assert raised.value.param == param
+
+
+@pytest.mark.parametrize(
+    ("sampling", "plan", "param"),
+    [
+        (common_pb2.Sampling(temperature=math.nan, top_p=1), None, "temperature"),
+        (common_pb2.Sampling(temperature=1), None, "top_p"),
+        (SAMPLING, drafter_pb2.DraftPlan(entropy_threshold=math.nan), "plan.entropy_threshold"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused_by_name(
+    sampling: common_pb2.Sampling, plan: drafter_pb2.DraftPlan | None, param: str
+) -> None:
+    with pytest.raises(InvalidRequest) as raised:
+        codec.decode_draft_request(drafter_pb2.DraftRequest(context=context(), sampling=sampling, plan=plan))
+    assert raised.value.param == param
+
+
+POINT = b"\x00\x05\x00\x00\x00"
+
+
+@pytest.mark.parametrize(
+    "draft",
+    [
+        common_pb2.Draft(ids=bytes(3), entropies=[1.0], rows=[POINT]),
+        common_pb2.Draft(ids=bytes(8), entropies=[1.0], rows=[POINT]),
+        common_pb2.Draft(ids=bytes(4), entropies=[], rows=[POINT]),
+        common_pb2.Draft(ids=bytes(4), entropies=[math.nan], rows=[POINT]),
+        common_pb2.Draft(ids=bytes(4), entropies=[math.inf], rows=[POINT]),
+        common_pb2.Draft(ids=bytes(4), entropies=[-1.0], rows=[POINT]),
+    ],
+)
+def test_a_block_whose_parts_do_not_fit_is_the_drafters_fault(draft: common_pb2.Draft) -> None:
+    with pytest.raises(InvalidDraft):
+        codec.decode_draft_reply(drafter_pb2.DraftReply(draft=draft))
+    with pytest.raises(InvalidDraft):
+        codec.decode_verify_request(verifier_pb2.VerifyRequest(context=context(), sampling=SAMPLING, draft=draft))
+
+
+def test_the_gateway_does_not_look_into_rows_and_the_verifier_does() -> None:
+    draft = common_pb2.Draft(ids=bytes(4), entropies=[1.0], rows=[b"no row"])
+    assert codec.decode_draft_reply(drafter_pb2.DraftReply(draft=draft)).draft.rows == (OpaqueRow(b"no row"),)
+    with pytest.raises(InvalidDraft):
+        codec.decode_verify_request(verifier_pb2.VerifyRequest(context=context(), sampling=SAMPLING, draft=draft))
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        verifier_pb2.VerifyReply(tokens=bytes(8), accepted=2, emission=verifier_pb2.EMISSION_BONUS),
+        verifier_pb2.VerifyReply(tokens=bytes(7), accepted=1, emission=verifier_pb2.EMISSION_NONE),
+        verifier_pb2.VerifyReply(tokens=bytes(8), accepted=1, emission=9),  # type: ignore[arg-type]
+    ],
+)
+def test_a_verdict_that_contradicts_itself_is_refused(reply: verifier_pb2.VerifyReply) -> None:
+    with pytest.raises(AdasdError):
+        codec.decode_verify_reply(reply)

@@ -1,0 +1,127 @@
+"""Small seeded models of several architectures, and what a full forward of each says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
+
+from adasd.core.messages import ModelInfo
+from adasd.core.types import FloatArray
+from adasd.runtime.base import CausalRuntime, Segment
+from adasd.runtime.hf import HFRuntime
+from adasd.runtime.student import TrimmedLlamaConfig, TrimmedLlamaForCausalLM
+from adasd.runtime.toy import ToyRuntime, ToySpec
+
+VOCABULARY = 96
+CONTEXT = 64
+WINDOW = 6
+CHUNK = 5
+"""Smaller than most segments of the tests, so that chunks are crossed."""
+
+SHAPE: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": CONTEXT,
+    "initializer_range": 0.5,  # the usual 0.02 gives logits too flat to tell a wrong cache
+    "bos_token_id": 1,
+    "eos_token_id": 0,
+    "pad_token_id": 0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A runtime and its oracle: logits of all positions from one pass without any cache, [length, vocabulary]."""
+
+    runtime: CausalRuntime[Any]
+    full: Callable[[Sequence[int]], FloatArray]
+
+
+def info(vocabulary: int = VOCABULARY, context_length: int = CONTEXT) -> ModelInfo:
+    return ModelInfo("tiny", vocabulary, context_length, (0,), "vocabulary", "weights", vocabulary)
+
+
+def llama() -> PreTrainedModel:
+    return LlamaForCausalLM(LlamaConfig(**SHAPE))
+
+
+def qwen2() -> PreTrainedModel:
+    return Qwen2ForCausalLM(Qwen2Config(**SHAPE))
+
+
+def mistral() -> PreTrainedModel:
+    return MistralForCausalLM(MistralConfig(**SHAPE, sliding_window=None))
+
+
+def mistral_sliding() -> PreTrainedModel:
+    return MistralForCausalLM(MistralConfig(**SHAPE, sliding_window=WINDOW))
+
+
+def gemma3() -> PreTrainedModel:
+    """Sliding-window and full layers in turn."""
+    layers = ["sliding_attention", "full_attention", "sliding_attention"]
+    return Gemma3ForCausalLM(Gemma3TextConfig(**SHAPE, sliding_window=WINDOW, layer_types=layers, head_dim=8))
+
+
+def student() -> PreTrainedModel:
+    model = TrimmedLlamaForCausalLM(TrimmedLlamaConfig(**SHAPE, head_size=20))
+    model.lm_head.vocab_ids.copy_(torch.arange(0, 60, 3))
+    return model
+
+
+ARCHITECTURES: dict[str, Callable[[], PreTrainedModel]] = {
+    "llama": llama,
+    "qwen2": qwen2,
+    "mistral": mistral,
+    "mistral-sliding": mistral_sliding,
+    "gemma3": gemma3,
+    "student": student,
+}
+SUBJECTS = ["toy", *ARCHITECTURES]
+
+
+@cache
+def model(name: str) -> PreTrainedModel:
+    torch.manual_seed(0)
+    return ARCHITECTURES[name]().eval()
+
+
+@cache
+def subject(name: str) -> Subject:
+    if name == "toy":
+        spec = ToySpec(seed=5, vocab=VOCABULARY, context=CONTEXT)
+        return Subject(ToyRuntime(spec), lambda ids: read_once(ToyRuntime(spec), ids))
+    return hf_subject(model(name), info(), CHUNK)
+
+
+def hf_subject(network: PreTrainedModel, described: ModelInfo, chunk: int) -> Subject:
+    @torch.inference_mode()
+    def full(ids: Sequence[int]) -> FloatArray:
+        return network(input_ids=torch.tensor([list(ids)]), use_cache=False).logits[0].double().numpy()
+
+    return Subject(HFRuntime(network, described, chunk), full)
+
+
+def read_once(runtime: CausalRuntime[Any], ids: Sequence[int]) -> FloatArray:
+    (logits,) = runtime.forward([Segment(b"whole", 0, list(ids), len(ids))])
+    return np.asarray(logits)

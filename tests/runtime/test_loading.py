@@ -1,0 +1,143 @@
+"""From a name to a runtime and its kernels; what cannot be loaded is refused by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from adasd.core.errors import InvalidRequest
+from adasd.core.host import HostKernels
+from adasd.kernels.device import DeviceKernels
+from adasd.runtime.fingerprint import weights_fingerprint
+from adasd.runtime.hf import HFRuntime
+from adasd.runtime.loading import RuntimeOptions, load_model
+from adasd.runtime.student import EMBEDDING, HEAD
+from adasd.runtime.toy import ToyRuntime
+from adasd.runtime.toy_tokenizer import write_toy_files
+from tests.runtime.models import CONTEXT, VOCABULARY, model
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("target")
+    model("llama").save_pretrained(folder)
+    write_toy_files(folder, VOCABULARY, CONTEXT)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def draft(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("draft")
+    model("student").save_pretrained(folder)
+    weights = load_file(folder / "model.safetensors")
+    save_file({k: v for k, v in weights.items() if k not in (EMBEDDING, HEAD)}, folder / "model.safetensors")
+    return folder
+
+
+def test_a_toy_comes_with_the_kernels_of_the_host() -> None:
+    runtime, kernels = load_model("toy:seed=1,vocab=32", "draft", RuntimeOptions(support=9, context_length=77))
+    assert isinstance(runtime, ToyRuntime)
+    assert kernels == HostKernels(9)
+    assert runtime.info().context_length == 77
+
+
+def test_a_folder_comes_with_the_kernels_of_the_device(target: Path) -> None:
+    runtime, kernels = load_model(str(target), "target", RuntimeOptions(support=None))
+    assert isinstance(runtime, HFRuntime)
+    assert isinstance(kernels, DeviceKernels)
+    info = runtime.info()
+    assert (info.name, info.vocabulary, info.support) == (target.name, VOCABULARY, VOCABULARY)
+    assert (info.context_length, info.eos_ids) == (CONTEXT, (0,))
+
+
+def test_a_student_is_known_by_its_config(draft: Path, target: Path) -> None:
+    student, _ = load_model(str(draft), "draft", RuntimeOptions(target=target))
+    whole, _ = load_model(str(target), "target", RuntimeOptions())
+    assert student.info().support == 20
+    assert student.info().vocabulary == VOCABULARY
+    assert student.info().vocabulary_fingerprint == whole.info().vocabulary_fingerprint
+    assert student.info().weights_fingerprint != whole.info().weights_fingerprint
+
+
+def test_a_toy_and_a_folder_of_one_tokenizer_have_one_vocabulary(target: Path) -> None:
+    folder, _ = load_model(str(target), "target", RuntimeOptions())
+    toy, _ = load_model(f"toy:vocab={VOCABULARY}", "draft", RuntimeOptions())
+    assert folder.info().vocabulary_fingerprint == toy.info().vocabulary_fingerprint
+
+
+def test_the_type_asked_for_is_the_type_of_the_weights(target: Path) -> None:
+    runtime: Any = load_model(str(target), "target", RuntimeOptions(dtype="bfloat16", context_length=9))[0]
+    assert str(runtime._model.dtype) == "torch.bfloat16"
+    assert runtime.info().context_length == 9
+
+
+def test_several_eos_ids_of_the_generation_config_count(target: Path, tmp_path: Path) -> None:
+    for file in target.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [7, 0]}))
+    runtime, _ = load_model(str(tmp_path), "target", RuntimeOptions())
+    assert runtime.info().eos_ids == (0, 7)
+
+
+@pytest.mark.parametrize(
+    ("spec", "options", "param"),
+    [
+        ("toy:vocabulary=9", {}, "vocabulary"),
+        ("toy:context=9", {"context_length": 10}, "context_length"),
+        ("/nowhere", {}, "model"),
+        ("TARGET", {"device": "abacus"}, "device"),
+        ("TARGET", {"device": "cuda:99"}, "device"),
+        ("TARGET", {"context_length": CONTEXT + 1}, "context_length"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_by_name(target: Path, spec: str, options: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidRequest) as refusal:
+        load_model(spec.replace("TARGET", str(target)), "target", RuntimeOptions(**options))
+    assert refusal.value.param == param
+
+
+@pytest.mark.parametrize("name", ["threads", "prefill_chunk", "support", "context_length"])
+def test_options_must_be_positive(name: str) -> None:
+    options: dict[str, Any] = {name: 0}
+    with pytest.raises(InvalidRequest) as refusal:
+        RuntimeOptions(**options)
+    assert refusal.value.param == name
+
+
+def test_a_student_cannot_be_a_target(draft: Path, target: Path) -> None:
+    with pytest.raises(InvalidRequest, match="cannot be a target"):
+        load_model(str(draft), "target", RuntimeOptions(target=target))
+
+
+def test_a_student_without_its_target_says_so(draft: Path) -> None:
+    with pytest.raises(InvalidRequest) as refusal:
+        load_model(str(draft), "draft", RuntimeOptions())
+    assert refusal.value.param == "target"
+
+
+def test_a_folder_without_tokenizer_is_refused(target: Path, tmp_path: Path) -> None:
+    model("llama").save_pretrained(tmp_path)
+    with pytest.raises(InvalidRequest, match=r"no tokenizer\.json"):
+        load_model(str(tmp_path), "target", RuntimeOptions())
+
+
+def test_the_weights_fingerprint_sees_one_changed_tensor(tmp_path: Path) -> None:
+    file = tmp_path / "model.safetensors"
+    weights = {name: tensor.clone() for name, tensor in model("llama").state_dict().items()}
+    save_file(weights, file)
+    before = weights_fingerprint(tmp_path)
+    weights["model.norm.weight"][0] += 1
+    save_file(weights, file)
+    assert weights_fingerprint(tmp_path) != before
+    weights["model.norm.weight"][0] -= 1
+    save_file(weights, file)
+    assert weights_fingerprint(tmp_path) == before
+
+
+def test_a_folder_without_weights_has_no_fingerprint(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        weights_fingerprint(tmp_path)

@@ -1,0 +1,178 @@
+"""A model serving sessions: replayed, mistaken and interrupted messages."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adasd.core.adaptive import AcceptanceState
+from adasd.core.context import context_hash
+from adasd.core.errors import ContextLengthExceeded, InvalidRequest, NumericalFault, SessionNotFound
+from adasd.core.host import HostKernels
+from adasd.core.messages import ContextDelta, DraftRequest, VerifyRequest
+from adasd.core.types import Draft, DraftPlan, SamplingParams, Verdict
+from adasd.kernels.device import DeviceKernels
+from adasd.runtime.hf import HFRuntime
+from adasd.runtime.replica import Replica
+from adasd.runtime.toy import ToyRuntime, ToySpec
+from tests.runtime.models import CHUNK, info, model
+
+SESSION = b"s" * 16
+PROMPT = [3, 1, 4, 1, 5]
+SAMPLING = SamplingParams(temperature=0.9, seed=7)
+
+
+def toy(spec: str = "seed=1,vocab=32,eos_bias=-inf") -> Replica[Any]:
+    return Replica(ToyRuntime(ToySpec.parse(f"toy:{spec}")), HostKernels(None))
+
+
+def llama() -> Replica[Any]:
+    return Replica(HFRuntime(model("llama"), info(), CHUNK), DeviceKernels(None))
+
+
+def delta(ids: Sequence[int], start: int = 0, session: bytes = SESSION) -> ContextDelta:
+    return ContextDelta(session, len(ids), len(PROMPT), start, list(ids[start:]), context_hash(ids))
+
+
+def propose(replica: Replica[Any], context: ContextDelta, candidates: int = 4) -> Draft:
+    return replica.propose(DraftRequest(context, SAMPLING, DraftPlan(candidates), 0))
+
+
+def verify(replica: Replica[Any], context: ContextDelta, draft: Draft, acceptance: str = "exact") -> Verdict:
+    return replica.verify(VerifyRequest(context, SAMPLING, draft, acceptance, AcceptanceState().pack(), 0))
+
+
+def same(left: Draft, right: Draft) -> bool:
+    """Equal candidates, drawn from rows that differ by rounding at most: torch rounds by the length of a pass."""
+    pairs = zip(left.rows, right.rows, strict=True)
+    return left.ids == right.ids and all(
+        np.allclose(a.weights, b.weights, rtol=0, atol=a.total * 1e-6) for a, b in pairs
+    )
+
+
+@pytest.fixture(params=[toy, llama])
+def replica(request: pytest.FixtureRequest) -> Replica[Any]:
+    fresh: Replica[Any] = request.param()
+    return fresh
+
+
+def test_a_repeated_message_is_harmless(replica: Replica[Any]) -> None:
+    first = propose(replica, delta(PROMPT))
+    assert len(first) == 4
+    assert same(first, propose(replica, delta(PROMPT)))
+    assert same(first, propose(replica, delta(PROMPT, start=3)))
+
+
+def test_a_repeated_verification_gives_the_same_verdict(replica: Replica[Any]) -> None:
+    draft = propose(replica, delta(PROMPT))
+    first = verify(replica, delta(PROMPT), draft)
+    assert verify(replica, delta(PROMPT), draft) == first
+    assert verify(replica, delta([*PROMPT, *first.tokens], start=len(PROMPT)), Draft()).accepted == 0
+    assert verify(replica, delta(PROMPT), draft) == first, "a late repetition of an earlier round"
+
+
+def test_an_own_draft_is_accepted_whole(replica: Replica[Any]) -> None:
+    draft = propose(replica, delta(PROMPT))
+    verdict = verify(replica, delta(PROMPT), draft)
+    assert verdict.accepted == len(draft)
+    assert verdict.emission == "bonus"
+
+
+def test_what_was_drafted_and_not_committed_is_forgotten(replica: Replica[Any]) -> None:
+    """The committed text differs from the candidates whose KV the replica still holds."""
+    draft = propose(replica, delta(PROMPT))
+    committed = [*PROMPT, draft.ids[0], (draft.ids[1] + 1) % 32, 9]
+    continued = propose(replica, delta(committed, start=len(PROMPT)))
+    replica.release(SESSION)
+    assert same(continued, propose(replica, delta(committed)))
+
+
+def test_a_plan_of_no_candidates_reads_the_context(replica: Replica[Any]) -> None:
+    assert len(propose(replica, delta(PROMPT), candidates=0)) == 0
+    assert len(propose(replica, delta(PROMPT, start=5), candidates=2)) == 2
+
+
+def test_sessions_do_not_meet(replica: Replica[Any]) -> None:
+    alone = propose(replica, delta(PROMPT))
+    propose(replica, delta([9, 9, 9], session=b"t" * 16))
+    assert same(alone, propose(replica, delta(PROMPT, start=5)))
+
+
+def test_a_message_that_starts_beyond_what_is_known_asks_for_the_context(replica: Replica[Any]) -> None:
+    with pytest.raises(SessionNotFound, match="holds 0 ids"):
+        propose(replica, delta(PROMPT, start=2))
+    assert len(propose(replica, delta(PROMPT))) == 4
+
+
+def test_a_wrong_hash_asks_for_the_context(replica: Replica[Any]) -> None:
+    expected = propose(replica, delta(PROMPT))
+    foreign = ContextDelta(SESSION, 6, 5, 5, [7], context_hash([*PROMPT[:-1], 6, 7]))
+    with pytest.raises(SessionNotFound, match="not those the message names"):
+        propose(replica, foreign)
+    assert same(expected, propose(replica, delta(PROMPT)))
+
+
+def test_release_forgets_and_unknown_sessions_are_fine(replica: Replica[Any]) -> None:
+    propose(replica, delta(PROMPT))
+    replica.release(SESSION)
+    replica.release(os.urandom(16))
+    with pytest.raises(SessionNotFound):
+        propose(replica, delta(PROMPT, start=5))
+
+
+def test_cancelling_ends_a_block_early() -> None:
+    asked: list[bool] = []
+
+    def cancelled() -> bool:
+        asked.append(True)
+        return len(asked) > 2
+
+    draft = toy().propose(DraftRequest(delta(PROMPT), SAMPLING, DraftPlan(8), 0), cancelled)
+    assert len(draft) == 2
+
+
+def test_candidates_fit_into_the_context() -> None:
+    replica = toy("seed=1,vocab=32,eos_bias=-inf,context=7")
+    assert len(propose(replica, delta(PROMPT), candidates=8)) == 2
+    assert len(propose(replica, delta([*PROMPT, 1, 2]), candidates=8)) == 0
+    with pytest.raises(ContextLengthExceeded):
+        verify(replica, delta(list(range(8))), Draft())
+
+
+def test_an_unknown_rule_is_refused(replica: Replica[Any]) -> None:
+    with pytest.raises(InvalidRequest, match="unknown acceptance rule"):
+        verify(replica, delta(PROMPT), Draft(), "hopeful")
+
+
+def test_nan_names_the_side_it_came_from() -> None:
+    sick = toy("seed=1,vocab=32,nan_after=6")
+    draft = propose(toy(), delta(PROMPT))
+    with pytest.raises(NumericalFault) as fault:
+        propose(sick, delta(PROMPT))
+    assert fault.value.side == "draft"
+    with pytest.raises(NumericalFault) as fault:
+        verify(sick, delta(PROMPT), draft)
+    assert fault.value.side == "target"
+
+
+def test_a_forward_that_failed_leaves_no_trace() -> None:
+    """The pass dies in the second layer, when the first has read already; the same message then works."""
+    network = model("llama")
+    replica = llama()
+    expected = verify(llama(), delta([*PROMPT, 8, 9]), Draft())
+    verify(replica, delta(PROMPT), Draft())
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("out of memory")
+
+    hook = network.get_submodule("model.layers.1").register_forward_pre_hook(fail)
+    try:
+        with pytest.raises(RuntimeError, match="out of memory"):
+            verify(replica, delta([*PROMPT, 8, 9], start=5), Draft())
+    finally:
+        hook.remove()
+    assert verify(replica, delta([*PROMPT, 8, 9], start=5), Draft()) == expected

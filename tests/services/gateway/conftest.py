@@ -1,0 +1,90 @@
+"""A gateway in this process: the real application over toy models and a real Redis."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+from fastapi import FastAPI
+
+from adasd.runtime.local import LocalPair
+from adasd.runtime.toy import ToySpec, write_toy_model
+from adasd.state.base import StoredSession
+from adasd.state.redis_store import RedisStore
+from services.gateway.admission import Admission
+from services.gateway.app import GatewayServices, create_app
+from services.gateway.chat import Engine
+from services.gateway.metrics import GatewayMetrics
+from services.gateway.readiness import Capacity, Readiness
+from services.gateway.text import ChatText
+from tests.services.gateway.local_peers import LocalPeers, present, replica
+
+TARGET = "toy:seed=1,vocab=48,sharpness=1.5,eos_bias=-4,context=200"
+DRAFT = TARGET + ",mix=0.3,stranger=2"
+
+
+@dataclass
+class Gateway:
+    """The application, and what is behind it."""
+
+    app: FastAPI
+    services: GatewayServices
+    peers: LocalPeers
+    store: RedisStore
+    client: httpx.AsyncClient
+
+    async def post(self, prompt: str = "hello", **fields: Any) -> httpx.Response:
+        body = {"model": "toy", "messages": [{"role": "user", "content": prompt}], **fields}
+        return await self.client.post("/v1/chat/completions", json=body)
+
+    async def stored(self, reply: httpx.Response) -> StoredSession:
+        session = await self.store.load(bytes.fromhex(reply.headers["x-session-id"]))
+        assert session is not None
+        return session
+
+    async def metric(self, name: str) -> float:
+        """The sample of that name, labels included; 0 if there is none yet."""
+        lines = (await self.client.get("/metrics")).text.splitlines()
+        return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name} ")), 0.0)
+
+    @property
+    def oracle(self) -> LocalPair:
+        return LocalPair(replica(DRAFT), replica(TARGET))
+
+
+def events(reply: httpx.Response) -> list[Any]:
+    """The data of every event; `[DONE]` as it is."""
+    assert reply.headers["content-type"].startswith("text/event-stream"), reply.text
+    blocks = reply.text.split("\n\n")
+    assert blocks.pop() == ""
+    data = [block.removeprefix("data: ") for block in blocks]
+    return [item if item == "[DONE]" else orjson.loads(item) for item in data]
+
+
+@pytest.fixture(scope="session")
+def toy_text(tmp_path_factory: pytest.TempPathFactory) -> ChatText:
+    folder: Path = tmp_path_factory.mktemp("toy")
+    write_toy_model(folder, ToySpec.parse(TARGET))
+    return ChatText.load(folder)
+
+
+@pytest.fixture
+async def gateway(redis_url: str, toy_text: ChatText) -> AsyncIterator[Gateway]:
+    peers, store = LocalPeers(replica(DRAFT), replica(TARGET)), RedisStore(redis_url)
+    readiness = Readiness({"verifier": present, "drafter": present, "redis": store.ping})
+    await readiness.probe()
+    engine = Engine(toy_text, peers, store, GatewayMetrics(), owner="test")
+    services = GatewayServices(
+        engine, Admission(toy_text, ("toy", "toy-alias")), readiness, Capacity(4), max_body_bytes=100_000
+    )
+    app = create_app(services)
+    transport = httpx.ASGITransport(app, raise_app_exceptions=True)
+    async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
+        yield Gateway(app, services, peers, store, client)
+    await store.close()
+    assert peers.open == 0, "every stream is closed"

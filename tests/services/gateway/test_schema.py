@@ -1,0 +1,183 @@
+"""What is honoured, what is refused by name, and what asks for nothing."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import orjson
+import pytest
+from openai.types.chat.completion_create_params import CompletionCreateParamsBase
+
+from adasd.core.errors import InvalidRequest
+from services.gateway.neutral import REQUEST_FIELDS
+from services.gateway.schema import MAX_STOP_CHARACTERS, ChatRequest, parse_chat_request
+
+MINIMAL: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+
+
+def parse(**fields: Any) -> ChatRequest:
+    return parse_chat_request(orjson.dumps({**MINIMAL, **fields}))
+
+
+def refusal(**fields: Any) -> InvalidRequest:
+    with pytest.raises(InvalidRequest) as raised:
+        parse(**fields)
+    return raised.value
+
+
+def test_every_field_of_openai_is_known() -> None:
+    documented = {*CompletionCreateParamsBase.__annotations__, "stream"}
+    assert documented <= {*ChatRequest.model_fields, *REQUEST_FIELDS}
+    assert not set(REQUEST_FIELDS) & set(ChatRequest.model_fields)
+
+
+def test_all_neutral_values_at_once_ask_for_nothing() -> None:
+    neutral = {name: values[0] for name, values in REQUEST_FIELDS.items() if values}
+    assert parse(**neutral, min_p=0, top_k=-1, top_p=1, speculation=None) == parse(top_k=-1)
+
+
+@pytest.mark.parametrize("name", [*REQUEST_FIELDS, *(set(ChatRequest.model_fields) - {"model", "messages"})])
+def test_null_asks_for_nothing(name: str) -> None:
+    assert parse(**{name: None}) == parse()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [(name, value) for name, values in REQUEST_FIELDS.items() for value in values]
+    + [("n", 1.0), ("frequency_penalty", 0.0), ("repetition_penalty", 1.0), ("logit_bias", {})],
+)
+def test_neutral_values_pass(name: str, value: object) -> None:
+    assert parse(**{name: value}) == parse()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *[(name, {"unusual": "value"}) for name in REQUEST_FIELDS],
+        ("n", 0), ("n", -1), ("n", 129), ("n", True), ("n", "1"),
+        ("frequency_penalty", 0.1), ("presence_penalty", -2), ("presence_penalty", False),
+        ("logit_bias", {"50256": -100}), ("logprobs", True), ("top_logprobs", 5), ("store", True),
+        ("response_format", {"type": "json_object"}), ("tool_choice", "required"), ("tools", [{}]),
+        ("modalities", ["text", "audio"]), ("service_tier", "flex"), ("min_tokens", 1), ("echo", True),
+        ("repetition_penalty", 1.1), ("reasoning_effort", "high"), ("metadata", {"a": "b"}), ("nonsense", None),
+    ],
+)  # fmt: skip
+def test_what_is_not_honoured_is_refused_by_name(name: str, value: object) -> None:
+    error = refusal(**{name: value})
+    assert error.param == name
+    assert name in str(error)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("temperature", -1), ("temperature", 2.1), ("temperature", 1e9), ("temperature", "0.5"), ("temperature", True),
+        ("top_p", 0), ("top_p", 1.0001), ("top_p", -0.5), ("top_p", "1"),
+        ("top_k", -2), ("top_k", 1.5), ("top_k", 2**31), ("top_k", True),
+        ("min_p", -0.1), ("min_p", 1.1),
+        ("max_tokens", 0), ("max_tokens", -1), ("max_tokens", 1.5), ("max_tokens", 1e12), ("max_tokens", "5"),
+        ("max_completion_tokens", 0),
+        ("seed", 1.5), ("seed", "1"), ("seed", True), ("seed", 2**63),
+        ("stop", []), ("stop", ["a"] * 5), ("stop", ""), ("stop", ["a", ""]), ("stop", 5), ("stop", [5]),
+        ("stop", "x" * (MAX_STOP_CHARACTERS + 1)),
+        ("stream", "true"), ("stream", 1), ("user", 5),
+        ("model", None), ("model", 5), ("messages", None), ("messages", []), ("messages", "hi"),
+        ("speculation", "off"),
+    ],
+)  # fmt: skip
+def test_values_out_of_range_or_of_another_type_are_refused_by_name(name: str, value: object) -> None:
+    assert refusal(**{name: value}).param == name
+
+
+@pytest.mark.parametrize(
+    ("message", "param"),
+    [
+        ("hi", "messages[0]"),
+        ({"content": "hi"}, "messages[0].role"),
+        ({"role": "user"}, "messages[0].content"),
+        ({"role": "user", "content": None}, "messages[0].content"),
+        ({"role": "user", "content": []}, "messages[0].content"),
+        ({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}, "messages[0].content"),
+        ({"role": "user", "content": [{"type": "text", "text": 5}]}, "messages[0].content"),
+        ({"role": "user", "content": [{"type": "text", "text": "a", "cache_control": {}}]}, "messages[0].content"),
+        ({"role": "user", "content": 5}, "messages[0].content"),
+        ({"role": "tool", "content": "x", "tool_call_id": "y"}, "messages[0].tool_call_id"),
+        ({"role": "tool", "content": "x"}, "messages[0].role"),
+        ({"role": "robot", "content": "x"}, "messages[0].role"),
+        ({"role": "assistant", "content": "", "tool_calls": [{"id": "1"}]}, "messages[0].tool_calls"),
+        ({"role": "user", "content": "x", "name": "bob"}, "messages[0].name"),
+        ({"role": "user", "content": "x", "mood": "good"}, "messages[0].mood"),
+    ],
+)
+def test_messages_that_cannot_be_honoured(message: object, param: str) -> None:
+    assert refusal(messages=[message]).param == param
+
+
+def test_what_an_sdk_sends_back_as_the_assistants_turn() -> None:
+    echoed = {
+        "role": "assistant",
+        "content": "hi",
+        "refusal": None,
+        "annotations": [],
+        "audio": None,
+        "tool_calls": None,
+    }
+    assert parse(messages=[echoed]).messages[0].for_template() == {"role": "assistant", "content": "hi"}
+
+
+def test_text_parts_are_lines_of_one_text() -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    assert parse(messages=[{"role": "user", "content": parts}]).messages[0].content == "a\nb"
+
+
+def test_developers_are_systems() -> None:
+    assert parse(messages=[{"role": "developer", "content": "x"}]).messages[0].for_template()["role"] == "system"
+
+
+def test_one_limit_has_two_names() -> None:
+    assert parse(max_tokens=5).asked_tokens == parse(max_completion_tokens=5).asked_tokens == 5
+    assert parse(max_tokens=5, max_completion_tokens=5).asked_tokens == 5
+    assert refusal(max_tokens=5, max_completion_tokens=6).param == "max_tokens"
+
+
+def test_usage_in_a_stream_is_asked_for() -> None:
+    assert parse(stream=True, stream_options={"include_usage": True}).include_usage
+    assert not parse(stream=True, stream_options={"include_usage": False, "include_obfuscation": False}).include_usage
+    assert not parse(stream=True).include_usage
+    assert refusal(stream_options={"include_usage": True}).param == "stream_options"
+    assert refusal(stream=True, stream_options={"include_usage": 1}).param == "stream_options.include_usage"
+    assert (
+        refusal(stream=True, stream_options={"include_obfuscation": True}).param == "stream_options.include_obfuscation"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"max_candidates": 0}, "speculation.max_candidates"),
+        ({"max_candidates": 65}, "speculation.max_candidates"),
+        ({"max_candidates": True}, "speculation.max_candidates"),
+        ({"stopping": 1}, "speculation.stopping"),
+        ({"threshold": 1}, "speculation.threshold"),
+    ],
+)
+def test_speculation_is_checked_too(fields: dict[str, Any], param: str) -> None:
+    assert refusal(speculation=fields).param == param
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b'"x"', b"null", b'{"model": NaN}', b"\xff", b'{"temperature": 1e999}', b'{"a":' * 3000],
+)
+def test_bodies_that_are_no_json_object(body: bytes) -> None:
+    with pytest.raises(InvalidRequest) as raised:
+        parse_chat_request(body)
+    assert raised.value.param is None
+
+
+def test_not_a_number_is_no_temperature() -> None:
+    with pytest.raises(InvalidRequest):
+        parse_chat_request(b'{"model": "m", "messages": [], "temperature": Infinity}')
+    with pytest.raises(ValueError, match="finite"):
+        ChatRequest.model_validate({**MINIMAL, "temperature": math.nan})

@@ -1,0 +1,39 @@
+"""A store, a raw client to look behind it, and a proxy between a store and Redis."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import redis.asyncio as redis
+
+from adasd.state.embedded import EmbeddedRedis
+from adasd.state.redis_store import RedisStore
+from tests.state.proxy import Proxy
+
+
+@pytest.fixture
+async def store(redis_url: str) -> AsyncIterator[RedisStore]:
+    store = RedisStore(redis_url)
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def raw(redis_url: str) -> AsyncIterator[redis.Redis]:
+    """The same Redis without the store."""
+    async with redis.Redis.from_url(redis_url) as client:
+        yield client
+
+
+@pytest.fixture
+async def proxy(redis_url: str) -> AsyncIterator[Proxy]:
+    async with Proxy(redis_url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def own_redis() -> Iterator[EmbeddedRedis]:
+    """A Redis that the test may stop, fill or demote."""
+    with EmbeddedRedis() as redis_server:
+        yield redis_server
