@@ -71,7 +71,8 @@ class Stack:
         redis_url = options.redis_url or self._exits.enter_context(EmbeddedRedis()).url
         port = options.port or free_port()
         self.url = f"http://{options.host}:{port}"
-        drafter = self._add_model("drafter", options.draft)
+        student_of = {} if options.target.startswith("toy") else {"ADASD_DRAFTER_RUNTIME__TARGET": options.target}
+        drafter = self._add_model("drafter", options.draft, **student_of)
         verifier = self._add_model("verifier", options.target)
         self._add(
             "gateway",
@@ -84,12 +85,12 @@ class Stack:
             ADASD_GATEWAY_MODEL_NAME=options.model_name,
         )
 
-    def _add_model(self, name: str, model: str) -> str:
+    def _add_model(self, name: str, model: str, **environment: str) -> str:
         """Start drafter or verifier; its address."""
         port, metrics = free_port(), free_port()
         prefix = f"ADASD_{name.upper()}"
         ports = {f"{prefix}_PORT": str(port), f"{prefix}_METRICS_PORT": str(metrics)}
-        self._add(name, **ports, **{f"{prefix}_MODEL": model})
+        self._add(name, **ports, **{f"{prefix}_MODEL": model}, **environment)
         self.metrics[name] = f"http://127.0.0.1:{metrics}/metrics"
         return f"127.0.0.1:{port}"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import tempfile
 import threading
@@ -79,7 +78,6 @@ def stack_options(
         host=host,
         port=port,
         redis_url=redis_url,
-        environment={key: value for key, value in os.environ.items() if key.startswith("ADASD_")},
     )
 
 

@@ -16,6 +16,9 @@ from adasd.distill.generate import Answer, Generator, Question
 from adasd.distill.prompts import Prompt
 from adasd.distill.store import AnswerStore
 
+FLUSH_SECONDS = 120.0
+"""A kill loses at most what was finished in this time, and what was in flight."""
+
 Tokenize = Callable[[Prompt], Sequence[int]]
 Report = Callable[["Written"], None]
 
@@ -64,12 +67,16 @@ def write_answers(
     done = {question.name for question, _ in store.questions()}
     missing = (question for question in questions if question.name not in done)
     written, started = Written(), time.monotonic()
+    flushed = started
     for answer in _parallel(generator, missing, workers):
         store.add(answer)
         written.answers += 1
         written.tokens += len(answer.ids)
         written.seconds = time.monotonic() - started
         report(written)
+        if time.monotonic() - flushed >= FLUSH_SECONDS:
+            store.flush()
+            flushed = time.monotonic()
         if seconds is not None and written.seconds >= seconds:
             break
     store.flush()

@@ -151,3 +151,11 @@ def test_frequent_ids_keep_what_must_be_kept() -> None:
 def test_layers_the_target_lacks_are_refused(target: LlamaForCausalLM) -> None:
     with pytest.raises(InvalidRequest, match="some of the target's 4"):
         student_of(target, (0, 4), torch.arange(8, dtype=torch.int32))
+
+
+def test_a_student_of_all_layers_and_ids_is_the_target(target: LlamaForCausalLM, trees: list[Tree]) -> None:
+    student = student_of(target, (0, 1, 2, 3), torch.arange(300, dtype=torch.int32))
+    ids = torch.tensor([trees[0].prompt])
+    torch.testing.assert_close(student(ids).logits, target(ids).logits, atol=1e-5, rtol=1e-5)
+    student.set_attn_implementation(PACKED_ATTENTION)
+    assert pooled(score(student, target.lm_head.weight, trees[:5])).acceptance == pytest.approx(1, abs=5e-3)

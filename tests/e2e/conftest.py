@@ -71,8 +71,9 @@ class Served:
     @cached_property
     def oracle(self) -> LocalPair:
         """The same two models in this process."""
+        options = RuntimeOptions(target=None if self.target.startswith("toy") else Path(self.target))
         draft, target = (
-            Replica(*load_model(spec, role, RuntimeOptions()))  # type: ignore[arg-type]
+            Replica(*load_model(spec, role, options))  # type: ignore[arg-type]
             for spec, role in ((self.draft, "draft"), (self.target, "target"))
         )
         return LocalPair(draft, target)

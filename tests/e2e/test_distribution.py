@@ -13,13 +13,12 @@ from scipy.stats import chi2
 from adasd.core.sampling import softmax
 from adasd.core.types import FloatArray
 from adasd.runtime.base import Segment
-from adasd.runtime.loading import load_model
+from adasd.runtime.loading import RuntimeOptions, load_model
 from adasd.runtime.toy import ToySpec, write_toy_model
 from tests.e2e.conftest import Served, serve
 
 TARGET = "toy:seed=3,vocab=6,sharpness=1.2,eos_bias=-30"
 DRAFT = TARGET + ",mix=0.5,stranger=4"
-GENERATIONS = 5000
 SPECULATION = {"stopping": "adasd", "acceptance": "exact", "max_candidates": 2}
 
 
@@ -37,7 +36,7 @@ def served(request: pytest.FixtureRequest, tmp_path: Path, redis_url: str, token
 
 def pairs_of_the_target(prompt: list[int]) -> FloatArray:
     """P(second token, third token) of the target alone, [vocabulary, vocabulary], by enumeration."""
-    runtime, _ = load_model(TARGET, "target")
+    runtime, _ = load_model(TARGET, "target", RuntimeOptions())
 
     def row(ids: list[int]) -> FloatArray:
         return softmax(runtime.forward([Segment(b"0" * 16, 0, ids, 1)])[0][0])
@@ -49,7 +48,7 @@ def pairs_of_the_target(prompt: list[int]) -> FloatArray:
     return pairs
 
 
-def p_value(served: Served) -> float:
+def p_value(served: Served, generations: int) -> float:
     """Chi-square of the pairs (second, third token) over seeded generations."""
 
     def one(seed: int) -> str:
@@ -58,9 +57,9 @@ def p_value(served: Served) -> float:
         return reply.headers["x-session-id"]
 
     with ThreadPoolExecutor(8) as pool:
-        records = served.stored(*pool.map(one, range(GENERATIONS)))
+        records = served.stored(*pool.map(one, range(generations)))
     prompt = list(records[0].record.prompt)
-    observed, expected = np.zeros((6, 6)), pairs_of_the_target(prompt) * GENERATIONS
+    observed, expected = np.zeros((6, 6)), pairs_of_the_target(prompt) * generations
     for record in records:
         _, second, third = record.ids[len(prompt) :]
         observed[second, third] += 1
@@ -72,10 +71,10 @@ def p_value(served: Served) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize("served", [None], indirect=True, ids=["exact"])
 def test_exact_acceptance_follows_the_target(served: Served) -> None:
-    assert p_value(served) > 0.001
+    assert p_value(served, 5000) > 0.001
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("served", ["tests.e2e.broken_verifier"], indirect=True, ids=["broken"])
 def test_the_same_test_sees_a_broken_acceptance(served: Served) -> None:
-    assert p_value(served) < 0.001
+    assert p_value(served, 2000) < 0.001

@@ -55,9 +55,9 @@ def test_when_the_client_is_gone_all_three_services_stop(slow: Served, stream: b
     client = httpx.Client(base_url=slow.stack.url, timeout=30)
     if stream:
         with client.stream("POST", "/v1/chat/completions", json=chat(slow, stream=True)) as reply:
-            for line in reply.iter_lines():
-                if "content" in line:
-                    break
+            lines = reply.iter_lines()
+            while "content" not in next(lines):
+                pass
             assert all(in_flight(slow).values())
     else:
         with pytest.raises(httpx.ReadTimeout):
@@ -124,8 +124,8 @@ def test_a_prompt_too_long_says_both_numbers(slow: Served) -> None:
 
 def test_every_round_of_a_generation_uses_one_stream(slow: Served) -> None:
     """Streams opened, as drafter and verifier count them, against rounds."""
-    before = {name: gauge(url, f"adasd_{name}_streams_total") for name, url in slow.stack.metrics.items()}
+    before = {name: gauge(url, f"adasd_{name}_requests_total") for name, url in slow.stack.metrics.items()}
     record = slow.answer(max_tokens=60, temperature=0, speculation={"stopping": "fixed"})["speculation"]
-    after = {name: gauge(url, f"adasd_{name}_streams_total") for name, url in slow.stack.metrics.items()}
+    after = {name: gauge(url, f"adasd_{name}_requests_total") for name, url in slow.stack.metrics.items()}
     assert {name: after[name] - before[name] for name in after} == {"drafter": 1.0, "verifier": 1.0}
     assert record["rounds"] > 5

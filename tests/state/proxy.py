@@ -22,9 +22,13 @@ class Proxy:
         self.passed = asyncio.Event()
         self.connections = 0
         self.url = ""
-        self._upstream = unquote(urlparse(redis_url).path)
+        self.forward(redis_url)
         self._handlers: set[asyncio.Task[None]] = set()
         self._clients: set[asyncio.StreamWriter] = set()
+
+    def forward(self, redis_url: str) -> None:
+        """Where new connections lead; those there are stay where they are."""
+        self._upstream = unquote(urlparse(redis_url).path)
 
     async def __aenter__(self) -> Proxy:
         await self.open()

@@ -233,6 +233,20 @@ async def test_a_demoted_redis_is_unavailable_until_it_is_primary_again(own_redi
     await store.close()
 
 
+async def test_after_a_failover_the_new_primary_is_found(
+    proxy: Proxy, redis_url: str, own_redis: EmbeddedRedis
+) -> None:
+    """The address leads elsewhere, but the old primary lives on, demoted, and so do the connections to it."""
+    proxy.forward(own_redis.url)
+    store = RedisStore(proxy.url)
+    await asyncio.gather(*(created(store) for _ in range(3)))
+    async with redis.Redis.from_url(own_redis.url) as former:
+        await former.replicaof("127.0.0.1", "1")
+        proxy.forward(redis_url)
+        await created(store, rounds=2)
+    await store.close()
+
+
 async def test_more_callers_than_connections_wait_for_their_turn(redis_url: str) -> None:
     store = RedisStore(redis_url, StoreSettings(connections=2))
     records = await asyncio.gather(*(created(store, rounds=2) for _ in range(50)))

@@ -111,6 +111,11 @@ def test_a_stop_string_may_be_a_character_split_over_blocks() -> None:
     assert run(boundary("😀"), blocks(ids("ab😀cd"), 3)) == (6, "stop", "ab")
 
 
+@pytest.mark.parametrize(("text", "stop"), [("aaab", "aab"), ("ababac", "abac"), ("aabaabaaab", "aabaaab")])
+def test_a_failed_match_may_hold_the_beginning_of_the_next(text: str, stop: str) -> None:
+    assert run(boundary(stop), iter([ids(text)])) == (len(text), "stop", text[: -len(stop)])
+
+
 def test_flushed_bytes_pass_the_same_filter() -> None:
     assert run(boundary("\ufffd", max_tokens=2), iter([ids("a😀")])) == (2, "stop", "a")
 

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import httpx
@@ -113,9 +113,9 @@ class Program:
 
 
 @pytest.fixture
-def tokenizer(tmp_path: Path) -> Iterator[Path]:
+def tokenizer(tmp_path: Path) -> Path:
     write_toy_model(tmp_path / "toy", ToySpec())
-    yield tmp_path / "toy"
+    return tmp_path / "toy"
 
 
 def test_the_program_is_alive_before_it_is_ready_and_ends_well(tokenizer: Path) -> None:

@@ -139,6 +139,12 @@ def test_two_messages_do_not_join_into_a_control_token() -> None:
         assert not set(ids) & {0, 1, 2}
 
 
+def test_messages_cannot_undo_the_templates_control_tokens(tmp_path: Path) -> None:
+    template = "{{ messages[0].content }}<|im_end|>{{ messages[1].content }}"
+    text = chat_text(tmp_path, byte_level(), chat_template=template)
+    assert text.encode(user(f"a{OPEN}", f"{CLOSE}b")) == text.encode(user("a", "b"))
+
+
 def test_added_tokens_that_the_template_writes_are_control_tokens_too(tmp_path: Path) -> None:
     """Some models' turn markers are not flagged as special."""
     tokenizer = byte_level()
