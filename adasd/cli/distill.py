@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from adasd.core.errors import AdasdError, InvalidRequest
+
+if TYPE_CHECKING:
+    from adasd.distill.ablation import Outcome
 
 UNITS = {"s": 1, "m": 60, "h": 3600}
 LINE_SECONDS = 30.0
@@ -47,10 +50,13 @@ def distill(
     workers: Annotated[int, typer.Option(help="Threads that work side by side; best one a core.")] = 2,
     seed: Annotated[int, typer.Option(help="Of prompts' order, draws and batches.")] = 0,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    ablate: Annotated[str | None, typer.Option(help="Compare students LAYERS:VOCABULARY;... on the answers.")] = None,
 ) -> None:
     """Make a draft model: the target answers the prompts, a small student learns its distributions."""
+    from adasd.distill.ablation import ablate as compare
+    from adasd.distill.ablation import parse_variants
     from adasd.distill.recipe import Recipe
-    from adasd.distill.run import distil
+    from adasd.distill.run import distil, write
     from adasd.distill.train import TrainingPlan
     from adasd.distill.writing import AnswerPlan
 
@@ -81,12 +87,29 @@ def distill(
             slots=slots,
             workers=workers,
         )
+        variants = parse_variants(ablate) if ablate else ()
         with progress() as show:
-            student = distil(recipe, out, device, show)
+            if variants:
+                write(recipe, out, device, show)
+                said = _outcomes(compare(recipe, variants, out, device, show))
+            else:
+                student = distil(recipe, out, device, show)
+                said = f"Student in {student}; its card is {student / 'README.md'}"
     except AdasdError as error:
         typer.secho(f"error: {error}", fg="red", err=True)
         raise typer.Exit(1) from None
-    typer.echo(f"Student in {student}; its card is {student / 'README.md'}")
+    typer.echo(said)
+
+
+def _outcomes(outcomes: Iterable[Outcome]) -> str:
+    lines = ["layers            ids   acceptance  draft step  tokens a round  best speed-up"]
+    for one in outcomes:
+        layers = ",".join(map(str, one.variant.layers))
+        lines.append(
+            f"{layers:15s}  {one.variant.vocabulary:5d}  {one.acceptance:10.3f}  {one.draft * 1e3:7.1f} ms"
+            f"  {one.best.tokens:14.2f}  {one.best.speedup:.2f}x with {one.best.length}"
+        )
+    return "\n".join(lines)
 
 
 def parse_duration(text: str) -> float:

@@ -16,13 +16,16 @@ from adasd.core.errors import AdasdError, InvalidRequest
 
 console = Console(highlight=False)
 WATCH_SECONDS = 0.5
+TOY = "toy:"
 
 
 def up(
     target: Annotated[
-        str | None, typer.Option(help="Folder of the target model; the demo pair's if not given.")
+        str | None, typer.Option(help="Folder of the target model, or toy:...; the demo pair's if not given.")
     ] = None,
-    draft: Annotated[str | None, typer.Option(help="Folder of the draft model; the demo pair's if not given.")] = None,
+    draft: Annotated[
+        str | None, typer.Option(help="Folder of the draft model, or toy:...; the demo pair's if not given.")
+    ] = None,
     name: Annotated[str | None, typer.Option(help="Model name that clients use.")] = None,
     host: Annotated[str, typer.Option(help="Address the gateway listens on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port of the gateway; 0 takes a free one.")] = 8000,
@@ -69,16 +72,26 @@ def stack_options(
 
         pair = ensure_demo_pair()
         target, draft, name = str(pair.target), str(pair.draft), name or "smollm2-135m-instruct"
+    logs = logs or Path(tempfile.mkdtemp(prefix="adasd-logs-"))
     return StackOptions(
         draft=draft,
         target=target,
-        tokenizer=Path(target),
-        model_name=name or Path(target).name,
-        logs=logs or Path(tempfile.mkdtemp(prefix="adasd-logs-")),
+        tokenizer=_toy_tokenizer(target, logs) if target.startswith(TOY) else Path(target),
+        model_name=name or ("toy" if target.startswith(TOY) else Path(target).name),
+        logs=logs,
         host=host,
         port=port,
         redis_url=redis_url,
     )
+
+
+def _toy_tokenizer(spec: str, logs: Path) -> Path:
+    """A toy model has no folder of its own; the gateway reads its tokenizer from one beside the logs."""
+    from adasd.runtime.toy import ToySpec, write_toy_model
+
+    folder = logs / "toy-tokenizer"
+    write_toy_model(folder, ToySpec.parse(spec))
+    return folder
 
 
 def _leave() -> None:

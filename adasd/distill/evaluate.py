@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch.nn.functional import linear
 
+from adasd.distill.generate import Answer
 from adasd.distill.trees import Pack, Tree, batches, pack
 from adasd.runtime.student import TrimmedLlamaForCausalLM
 
@@ -33,38 +35,61 @@ def student_states(student: TrimmedLlamaForCausalLM, packed: Pack) -> torch.Tens
     return states
 
 
-@torch.no_grad()
-def score(
+class Judged(NamedTuple):
+    """One answer, position by position: sum min(p, q) at its temperature, and whether the arg max agrees, both [n]."""
+
+    answer: Answer
+    overlap: torch.Tensor
+    same: torch.Tensor
+
+
+def judge(
     student: TrimmedLlamaForCausalLM, target_head: torch.Tensor, trees: Iterable[Tree], batch_size: int = 2048
-) -> dict[Group, Score]:
-    """Scores of every (source, temperature) among the answers, each judged at the temperature it was written at.
+) -> Iterator[Judged]:
+    """Every answer, judged at the temperature it was written at; at 0 the overlap is 1 where the arg max agrees.
 
     target_head: [vocabulary, width]. The student must use PACKED_ATTENTION.
     """
-    sums: dict[Group, torch.Tensor] = {}
     for batch in batches(trees, batch_size):
-        packed = pack(batch, target_head.device)
-        states, start = student_states(student, packed), 0
-        for answer in (answer for tree in batch for answer in tree.answers):
-            span, start = slice(start, start + len(answer.ids)), start + len(answer.ids)
-            group = answer.question.source, answer.question.temperature
-            judged = _judged(student, target_head, states[span], packed.hidden[span], answer.question.temperature)
-            sums[group] = sums.get(group, torch.zeros(3)) + judged
-    return {group: Score(int(n), float(a / n), float(g / n)) for group, (n, a, g) in sorted(sums.items())}
+        yield from _judged_batch(student, target_head, batch)
+
+
+@torch.no_grad()
+def _judged_batch(student: TrimmedLlamaForCausalLM, head: torch.Tensor, batch: Sequence[Tree]) -> list[Judged]:
+    packed = pack(batch, head.device)
+    answers = [answer for tree in batch for answer in tree.answers]
+    lengths = [len(answer.ids) for answer in answers]
+    states, hidden = torch.split(student_states(student, packed), lengths), torch.split(packed.hidden, lengths)
+    return [
+        Judged(answer, *_judged(student, head, own, teacher, answer))
+        for answer, own, teacher in zip(answers, states, hidden, strict=True)
+    ]
+
+
+def score(
+    student: TrimmedLlamaForCausalLM, target_head: torch.Tensor, trees: Iterable[Tree], batch_size: int = 2048
+) -> dict[Group, Score]:
+    """Scores of every (source, temperature) among the answers."""
+    sums: dict[Group, list[float]] = {}
+    for answer, overlap, same in judge(student, target_head, trees, batch_size):
+        total = sums.setdefault((answer.question.source, answer.question.temperature), [0.0, 0.0, 0.0])
+        for index, value in enumerate((len(overlap), overlap.sum().item(), same.sum().item())):
+            total[index] += value
+    return {group: Score(int(n), overlap / n, same / n) for group, (n, overlap, same) in sorted(sums.items())}
 
 
 def _judged(
-    student: TrimmedLlamaForCausalLM, head: torch.Tensor, states: torch.Tensor, hidden: torch.Tensor, temperature: float
-) -> torch.Tensor:
-    """Positions, summed acceptance and summed agreement of one answer, [3]."""
-    total = torch.zeros(3)
-    known = student.lm_head.vocab_ids.long()
+    student: TrimmedLlamaForCausalLM, head: torch.Tensor, states: torch.Tensor, hidden: torch.Tensor, answer: Answer
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Overlap and agreement at every position of one answer. states, hidden: [n, width], student's and target's."""
+    known, temperature = student.lm_head.vocab_ids.long(), answer.question.temperature
+    overlaps, sames = [], []
     for own, teacher in zip(torch.split(states, CHUNK), torch.split(hidden, CHUNK), strict=True):
         q, p = linear(own, student.lm_head.weight), linear(teacher, head)
-        same = known[q.argmax(-1)] == p.argmax(-1)
-        overlap = same.float() if temperature == 0 else _overlap(p / temperature, q / temperature, known)
-        total += torch.stack([torch.tensor(len(own)), overlap.sum().cpu(), same.sum().cpu()])
-    return total
+        same = (known[q.argmax(-1)] == p.argmax(-1)).float()
+        overlaps.append(same if temperature == 0 else _overlap(p / temperature, q / temperature, known))
+        sames.append(same)
+    return torch.cat(overlaps).cpu(), torch.cat(sames).cpu()
 
 
 def _overlap(target: torch.Tensor, student: torch.Tensor, known: torch.Tensor) -> torch.Tensor:

@@ -33,18 +33,17 @@ CURVE_TREES = 32
 """Held-out prompts judged for every point of the curve; the final figures take all."""
 
 
-def distil(recipe: Recipe, out: Path, device: str = "cpu", show: Show = lambda stage, done, text: None) -> Path:
+def silent(stage: str, done: float, text: str) -> None:
+    """Show nothing."""
+
+
+def distil(recipe: Recipe, out: Path, device: str = "cpu", show: Show = silent) -> Path:
     """Make a student; the folder it is in. Called again after a kill, it goes on where it was.
 
     Raises InvalidRequest for prompts, target, layers or a folder that cannot be used, before any work.
     """
-    split = read_split(recipe)
-    stage = open_stage(out, recipe)
-    keep_freed_memory()
-    teacher = Teacher(Path(recipe.target), device)
-    _write(teacher, split, stage, out, show)
-    training = trees_of(AnswerStore(out / "answers").answers())
-    held_out = trees_of(AnswerStore(out / "held-out").answers())
+    teacher, stage = write(recipe, out, device, show)
+    training, held_out = answered(out)
     student = _on(teacher, new_student(recipe, teacher, training))
     trainer = _train(student, teacher, training, held_out, stage, out, show)
     figures = {"first": _earlier_figures(recipe.init, teacher, held_out)} if recipe.init else {}
@@ -52,6 +51,22 @@ def distil(recipe: Recipe, out: Path, device: str = "cpu", show: Show = lambda s
     facts = _facts(recipe, teacher, training, trainer.progress, figures)
     write_student(student, out / "student", teacher.name, model_card(facts))
     return out / "student"
+
+
+def write(recipe: Recipe, out: Path, device: str = "cpu", show: Show = silent) -> tuple[Teacher, Stage]:
+    """The first stage alone: answers to prompts of both sides, in `out`."""
+    split = read_split(recipe)
+    stage = open_stage(out, recipe)
+    keep_freed_memory()
+    teacher = Teacher(Path(recipe.target), device)
+    _write(teacher, split, stage, out, show)
+    return teacher, stage
+
+
+def answered(out: Path) -> tuple[list[Tree], list[Tree]]:
+    """What was written to train on, and to judge by."""
+    training, held_out = (trees_of(AnswerStore(out / folder).answers()) for folder in ("answers", "held-out"))
+    return training, held_out
 
 
 def read_split(recipe: Recipe) -> Split:

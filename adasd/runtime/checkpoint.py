@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from adasd.core.errors import InvalidRequest
 from adasd.core.messages import ModelInfo
@@ -75,12 +75,19 @@ def _info(model: PreTrainedModel, sources: Sequence[Path], options: RuntimeOptio
     return ModelInfo(
         name=sources[0].resolve().name,
         vocabulary=config.vocab_size,
-        context_length=options.served(config.max_position_embeddings),
+        context_length=_context_length(config, options),
         eos_ids=eos_ids,
         vocabulary_fingerprint=vocabulary_fingerprint(_tokenizer(sources), eos_ids),
         weights_fingerprint=text_fingerprint(" ".join(weights_fingerprint(source) for source in sources)),
         support=getattr(config, "head_size", config.vocab_size),
     )
+
+
+def _context_length(config: PreTrainedConfig, options: RuntimeOptions) -> int:
+    attended = getattr(config, "max_position_embeddings", None) or options.context_length
+    if attended is None:
+        raise InvalidRequest(f"{config.model_type} names no longest context; set context_length", "context_length")
+    return options.served(attended)
 
 
 def _tokenizer(sources: Sequence[Path]) -> Tokenizer:

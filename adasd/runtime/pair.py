@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from adasd.core.errors import InvalidRequest
@@ -85,8 +86,10 @@ def _progress() -> Iterator[Say]:
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(file=sys.stderr), redirect_stderr=False) as bar:
         task = bar.add_task("Converting the demo model, once", total=CONVERSION_STEPS)
+        done = count()
 
         def say(step: str) -> None:
-            bar.update(task, description=f"Converting the demo model, once: {step}", advance=1)
+            bar.update(task, description=f"Converting the demo model, once: {step}", completed=next(done))
 
         yield say
+        bar.update(task, completed=CONVERSION_STEPS)

@@ -16,6 +16,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from adasd.core.errors import InvalidRequest
+from adasd.distill.ablation import ablate, parse_variants
 from adasd.distill.recipe import Recipe
 from adasd.distill.run import distil
 from adasd.distill.store import AnswerStore
@@ -132,3 +133,14 @@ def test_a_student_can_begin_as_an_earlier_one(folder: Path, whole: Path, tmp_pa
 def test_a_recipe_without_an_end_is_refused(folder: Path) -> None:
     with pytest.raises(InvalidRequest, match="needs an end"):
         _recipe(folder, answers=None)
+
+
+def test_an_ablation_trains_every_variant_on_the_same_answers_and_weighs_time(folder: Path, whole: Path) -> None:
+    variants = parse_variants("0,1,2,3:300;0:100")
+    recipe = _recipe(folder, training=TrainingPlan(positions=300, batch=300))
+    outcomes = list(ablate(recipe, variants, whole))
+    assert [one.variant for one in outcomes] == list(variants)
+    assert outcomes[0].acceptance > 0.9 > outcomes[1].acceptance
+    assert all(one.draft > 0 and one.best.speedup >= 1 for one in outcomes)
+    with pytest.raises(InvalidRequest, match="variants read like"):
+        parse_variants("0,1")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from safetensors.torch import load_file, save_file
+from transformers import BloomConfig, BloomForCausalLM
 
 from adasd.core.errors import InvalidRequest
 from adasd.core.host import HostKernels
@@ -106,6 +107,16 @@ def test_options_must_be_positive(name: str) -> None:
     with pytest.raises(InvalidRequest) as refusal:
         RuntimeOptions(**options)
     assert refusal.value.param == name
+
+
+def test_a_model_without_a_longest_context_needs_one_named(tmp_path: Path) -> None:
+    """Bloom's positions are biases, so its config names no longest context."""
+    BloomForCausalLM(BloomConfig(vocab_size=VOCABULARY, hidden_size=16, n_layer=1, n_head=2)).save_pretrained(tmp_path)
+    write_toy_files(tmp_path, VOCABULARY, CONTEXT)
+    with pytest.raises(InvalidRequest, match="bloom names no longest context"):
+        load_model(str(tmp_path), "target", RuntimeOptions())
+    runtime, _ = load_model(str(tmp_path), "target", RuntimeOptions(context_length=40))
+    assert runtime.info().context_length == 40
 
 
 def test_a_student_cannot_be_a_target(draft: Path, target: Path) -> None:

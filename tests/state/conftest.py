@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack
 
 import pytest
 import redis.asyncio as redis
 
+from adasd.state.connection import StoreSettings
 from adasd.state.embedded import EmbeddedRedis
 from adasd.state.redis_store import RedisStore
 from tests.state.proxy import Proxy
 
 
+OpenStore = Callable[..., RedisStore]
+
+
 @pytest.fixture
-async def store(redis_url: str) -> AsyncIterator[RedisStore]:
-    store = RedisStore(redis_url)
-    yield store
-    await store.close()
+async def open_store() -> AsyncIterator[OpenStore]:
+    """`RedisStore`, closed after the test."""
+    async with AsyncExitStack() as stores:
+
+        def opened(url: str, settings: StoreSettings | None = None) -> RedisStore:
+            store = RedisStore(url, settings)
+            stores.push_async_callback(store.close)
+            return store
+
+        yield opened
+
+
+@pytest.fixture
+async def store(redis_url: str, open_store: OpenStore) -> RedisStore:
+    return open_store(redis_url)
 
 
 @pytest.fixture

@@ -15,11 +15,13 @@ from adasd.state.connection import StoreSettings, connect
 from adasd.state.embedded import EmbeddedRedis
 from adasd.state.record import SessionKeys
 from adasd.state.redis_store import RedisStore
+from tests.state.conftest import OpenStore
 from tests.state.proxy import Proxy
 from tests.state.sessions import EMPTY_STATE, PROMPT, a_round, new_record
 
 ONE_CONNECTION = StoreSettings(connections=1)
-IMPATIENT = StoreSettings(connect_timeout=0.2, reply_timeout=0.1, deadline=0.5, attempts=3, backoff=0.01)
+PATIENT = StoreSettings(connect_timeout=30, reply_timeout=30, deadline=60, attempts=3, backoff=0.01)
+IMPATIENT = StoreSettings(reply_timeout=0.3, deadline=1, attempts=2)
 
 
 async def created(store: RedisStore, *, rounds: int = 0) -> SessionRecord:
@@ -40,8 +42,8 @@ async def cancelled_in_flight(proxy: Proxy, operation: Callable[[], object]) -> 
         await caller
 
 
-async def test_a_cancelled_load_never_leaves_its_reply_to_another(proxy: Proxy) -> None:
-    store, random = RedisStore(proxy.url, ONE_CONNECTION), Random(5)
+async def test_a_cancelled_load_never_leaves_its_reply_to_another(open_store: OpenStore, proxy: Proxy) -> None:
+    store, random = open_store(proxy.url, ONE_CONNECTION), Random(5)
     records = [await created(store, rounds=n % 3) for n in range(4)]
     proxy.delay = 0.02
     for _ in range(12):
@@ -51,7 +53,6 @@ async def test_a_cancelled_load_never_leaves_its_reply_to_another(proxy: Proxy) 
         assert stored is not None
         assert stored.record.session == reader.session
         assert stored.rounds == records.index(reader) % 3
-    await store.close()
 
 
 async def test_a_cancelled_command_of_the_client_itself_takes_its_connection_along(proxy: Proxy) -> None:
@@ -76,8 +77,10 @@ async def test_an_unread_reply_in_the_pool_is_noticed(proxy: Proxy) -> None:
         assert await client.get("mine") == b"mine"
 
 
-async def test_a_command_cut_short_by_the_deadline_takes_its_connection_along(proxy: Proxy) -> None:
-    hasty = RedisStore(proxy.url, StoreSettings(connections=1, deadline=0.1, reply_timeout=10))
+async def test_a_command_cut_short_by_the_deadline_takes_its_connection_along(
+    open_store: OpenStore, proxy: Proxy
+) -> None:
+    hasty = open_store(proxy.url, StoreSettings(connections=1, deadline=0.1, reply_timeout=10))
     slow, reader = await created(hasty, rounds=1), await created(hasty, rounds=2)
     for _ in range(3):
         proxy.delay = 0.3
@@ -87,25 +90,25 @@ async def test_a_command_cut_short_by_the_deadline_takes_its_connection_along(pr
         stored = await hasty.load(reader.session)
         assert stored is not None
         assert (stored.record.session, stored.rounds) == (reader.session, 2)
-    await hasty.close()
 
 
-async def test_a_commit_whose_caller_is_cancelled_is_committed_all_the_same(proxy: Proxy) -> None:
-    store = RedisStore(proxy.url, ONE_CONNECTION)
+async def test_a_commit_whose_caller_is_cancelled_is_committed_all_the_same(
+    open_store: OpenStore, proxy: Proxy
+) -> None:
+    store = open_store(proxy.url, ONE_CONNECTION)
     record = await created(store)
     proxy.delay = 0.02
     for round_number in range(3):
         await cancelled_in_flight(proxy, lambda n=round_number: store.commit(a_round(record, n)))
     await store.close()  # waits for them
-    again = RedisStore(proxy.url)
+    again = open_store(proxy.url)
     stored = await again.load(record.session)
     assert stored is not None
     assert stored.rounds == 3
-    await again.close()
 
 
-async def test_a_commit_whose_reply_was_lost_is_repeated_and_applied_once(proxy: Proxy) -> None:
-    store = RedisStore(proxy.url)
+async def test_a_commit_whose_reply_was_lost_is_repeated_and_applied_once(open_store: OpenStore, proxy: Proxy) -> None:
+    store = open_store(proxy.url)
     record = await created(store)
     for round_number in range(3):
         proxy.lose = 2
@@ -114,22 +117,20 @@ async def test_a_commit_whose_reply_was_lost_is_repeated_and_applied_once(proxy:
     stored = await store.load(record.session)
     assert stored is not None
     assert list(stored.ids) == [*PROMPT, 1000, 7, 1001, 7, 1002, 7]
-    await store.close()
 
 
-async def test_a_creation_whose_reply_was_lost_is_not_its_own_conflict(proxy: Proxy) -> None:
-    store = RedisStore(proxy.url)
+async def test_a_creation_whose_reply_was_lost_is_not_its_own_conflict(open_store: OpenStore, proxy: Proxy) -> None:
+    store = open_store(proxy.url)
     await store.ping()
     proxy.lose = 1
     record = await created(store)
     assert proxy.lose == 0
     with pytest.raises(Conflict):
         await store.create(record, EMPTY_STATE)
-    await store.close()
 
 
-async def test_a_redis_that_never_replies_is_unavailable(proxy: Proxy) -> None:
-    store = RedisStore(proxy.url, IMPATIENT)
+async def test_a_redis_that_never_replies_is_unavailable(open_store: OpenStore, proxy: Proxy) -> None:
+    store = open_store(proxy.url, IMPATIENT)
     record = await created(store)
     proxy.mute = True
     for operation in (store.ping, lambda: store.load(record.session), lambda: store.commit(a_round(record, 0))):
@@ -137,11 +138,10 @@ async def test_a_redis_that_never_replies_is_unavailable(proxy: Proxy) -> None:
             await operation()
     proxy.mute = False
     await store.commit(a_round(record, 0))
-    await store.close()
 
 
-async def test_attempts_are_bounded(proxy: Proxy) -> None:
-    store = RedisStore(proxy.url, StoreSettings(attempts=3, backoff=0.001))
+async def test_attempts_are_bounded(open_store: OpenStore, proxy: Proxy) -> None:
+    store = open_store(proxy.url, StoreSettings(attempts=3, backoff=0.001))
     record = await created(store)
     proxy.lose = 100
     with pytest.raises(ServiceUnavailable):
@@ -151,11 +151,10 @@ async def test_attempts_are_bounded(proxy: Proxy) -> None:
     assert proxy.lose == 100 - 3 - 1
     proxy.lose = 0
     await store.commit(a_round(record, 0))
-    await store.close()
 
 
-async def test_a_reply_that_never_comes_is_given_up_for_another_attempt(proxy: Proxy) -> None:
-    store = RedisStore(proxy.url, StoreSettings(reply_timeout=0.05, deadline=20))
+async def test_a_reply_that_never_comes_is_given_up_for_another_attempt(open_store: OpenStore, proxy: Proxy) -> None:
+    store = open_store(proxy.url, StoreSettings(reply_timeout=0.05, deadline=20))
     record = await created(store)
     connections = proxy.connections
     proxy.mute = True
@@ -167,11 +166,10 @@ async def test_a_reply_that_never_comes_is_given_up_for_another_attempt(proxy: P
     stored = await store.load(record.session)
     assert stored is not None
     assert stored.rounds == 1
-    await store.close()
 
 
-async def test_redis_unreachable_and_back(proxy: Proxy) -> None:
-    store = RedisStore(proxy.url, IMPATIENT)
+async def test_redis_unreachable_and_back(open_store: OpenStore, proxy: Proxy) -> None:
+    store = open_store(proxy.url, IMPATIENT)
     record = await created(store)
     await proxy.close()
     for operation in (store.ping, lambda: store.load(record.session), lambda: store.commit(a_round(record, 0))):
@@ -179,11 +177,10 @@ async def test_redis_unreachable_and_back(proxy: Proxy) -> None:
             await operation()
     await proxy.open(proxy.port)
     await store.commit(a_round(record, 0))
-    await store.close()
 
 
-async def test_redis_stopped_and_started(own_redis: EmbeddedRedis) -> None:
-    store = RedisStore(own_redis.url, IMPATIENT)
+async def test_redis_stopped_and_started(open_store: OpenStore, own_redis: EmbeddedRedis) -> None:
+    store = open_store(own_redis.url, IMPATIENT)
     await created(store)
     await asyncio.to_thread(own_redis.stop)
     with pytest.raises(ServiceUnavailable):
@@ -192,20 +189,20 @@ async def test_redis_stopped_and_started(own_redis: EmbeddedRedis) -> None:
         await created(store)
     await asyncio.to_thread(own_redis.start)
     await created(store, rounds=2)
-    await store.close()
 
 
-async def test_idle_connections_survive_a_restart_unnoticed(own_redis: EmbeddedRedis) -> None:
-    store = RedisStore(own_redis.url)
+async def test_idle_connections_survive_a_restart_unnoticed(open_store: OpenStore, own_redis: EmbeddedRedis) -> None:
+    store = open_store(own_redis.url)
     await asyncio.gather(*(created(store) for _ in range(8)))
     await asyncio.to_thread(own_redis.stop)
     await asyncio.to_thread(own_redis.start)
     await asyncio.gather(*(store.ping() for _ in range(8)))
-    await store.close()
 
 
-async def test_a_full_redis_refuses_writes_whole_and_still_reads(own_redis: EmbeddedRedis) -> None:
-    store = RedisStore(own_redis.url)
+async def test_a_full_redis_refuses_writes_whole_and_still_reads(
+    open_store: OpenStore, own_redis: EmbeddedRedis
+) -> None:
+    store = open_store(own_redis.url)
     record = await created(store, rounds=1)
     before = await store.load(record.session)
     async with redis.Redis.from_url(own_redis.url) as raw:
@@ -218,11 +215,12 @@ async def test_a_full_redis_refuses_writes_whole_and_still_reads(own_redis: Embe
         assert await raw.dbsize() == 3
         await raw.config_set("maxmemory", "0")
     await store.commit(a_round(record, 1))
-    await store.close()
 
 
-async def test_a_demoted_redis_is_unavailable_until_it_is_primary_again(own_redis: EmbeddedRedis) -> None:
-    store = RedisStore(own_redis.url, IMPATIENT)
+async def test_a_demoted_redis_is_unavailable_until_it_is_primary_again(
+    open_store: OpenStore, own_redis: EmbeddedRedis
+) -> None:
+    store = open_store(own_redis.url, IMPATIENT)
     record = await created(store)
     async with redis.Redis.from_url(own_redis.url) as raw:
         await raw.replicaof("127.0.0.1", "1")
@@ -230,38 +228,34 @@ async def test_a_demoted_redis_is_unavailable_until_it_is_primary_again(own_redi
             await store.commit(a_round(record, 0))
         await raw.replicaof("NO", "ONE")
     await store.commit(a_round(record, 0))
-    await store.close()
 
 
 async def test_after_a_failover_the_new_primary_is_found(
-    proxy: Proxy, redis_url: str, own_redis: EmbeddedRedis
+    open_store: OpenStore, proxy: Proxy, redis_url: str, own_redis: EmbeddedRedis
 ) -> None:
     """The address leads elsewhere, but the old primary lives on, demoted, and so do the connections to it."""
     proxy.forward(own_redis.url)
-    store = RedisStore(proxy.url)
+    store = open_store(proxy.url)
     await asyncio.gather(*(created(store) for _ in range(3)))
     async with redis.Redis.from_url(own_redis.url) as former:
         await former.replicaof("127.0.0.1", "1")
         proxy.forward(redis_url)
         await created(store, rounds=2)
-    await store.close()
 
 
-async def test_more_callers_than_connections_wait_for_their_turn(redis_url: str) -> None:
-    store = RedisStore(redis_url, StoreSettings(connections=2))
+async def test_more_callers_than_connections_wait_for_their_turn(open_store: OpenStore, redis_url: str) -> None:
+    store = open_store(redis_url, StoreSettings(connections=2))
     records = await asyncio.gather(*(created(store, rounds=2) for _ in range(50)))
     loaded = await asyncio.gather(*(store.load(record.session) for record in records))
     assert [(s.record.session, s.rounds) for s in loaded if s] == [(record.session, 2) for record in records]
-    await store.close()
 
 
-async def test_errors_do_not_show_the_password(proxy: Proxy) -> None:
+async def test_errors_do_not_show_the_password(open_store: OpenStore, proxy: Proxy) -> None:
     await proxy.close()
-    store = RedisStore(f"redis://user:hunter2@127.0.0.1:{proxy.port}", IMPATIENT)
+    store = open_store(f"redis://user:hunter2@127.0.0.1:{proxy.port}", IMPATIENT)
     with pytest.raises(ServiceUnavailable) as failure:
         await store.ping()
     assert "hunter2" not in f"{failure.value}{failure.value.__cause__}"
-    await store.close()
 
 
 @pytest.mark.parametrize("url", ["http://localhost", "localhost:6379", "redis://localhost?socket_timeout=soon"])
