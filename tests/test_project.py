@@ -30,3 +30,17 @@ def test_generated_stubs_match_their_protos(tmp_path: Path) -> None:
     assert len(generated) == 3 * len(protos)
     for path in generated:
         assert (ROOT / path).read_text() == (tmp_path / path).read_text(), f"{path}: run `make proto`"
+
+
+def test_every_setting_is_documented() -> None:
+    from services.drafter.settings import DrafterSettings
+    from services.environment import known_variables
+    from services.gateway.settings import GatewaySettings
+    from services.verifier.settings import VerifierSettings
+
+    text = (ROOT / "docs" / "settings.md").read_text()
+    groups = ("_STORE", "_RUNTIME")
+    for kind, service in ((GatewaySettings, ""), (DrafterSettings, "DRAFTER"), (VerifierSettings, "VERIFIER")):
+        names = [name for name in known_variables(kind) if not name.endswith(groups)]
+        shown = [name.replace(f"ADASD_{service}_", "ADASD_{SERVICE}_") if service else name for name in names]
+        assert [name for name in shown if f"`{name}`" not in text] == []
