@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import ctypes
 import os
+import random
 import signal
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 STOP_SECONDS = 15.0
 """How long a child may take to drain after SIGTERM before it is killed."""
+QUIET_PORTS = range(20_000, 32_000)
+"""Below the ephemeral range of Linux and macOS."""
 _PR_SET_PDEATHSIG = 1
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A TCP port of the loopback interface that nobody listens on, and that no outgoing connection will be given.
+
+    Ports that the system itself hands out are taken again by the time a child has started, or started anew.
+    """
+    while True:
+        port = random.choice(QUIET_PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def _die_with_parent() -> None:

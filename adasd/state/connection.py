@@ -35,9 +35,9 @@ class StoreSettings:
 
     ttl: int = 3600
     connections: int = 64
-    connect_timeout: float = 1.0
-    reply_timeout: float = 1.0
-    deadline: float = 5.0
+    connect_timeout: float = 2.0
+    reply_timeout: float = 2.0
+    deadline: float = 10.0
     attempts: int = 5
     backoff: float = 0.02
 

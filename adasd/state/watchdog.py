@@ -18,19 +18,23 @@ import sys
 import threading
 
 GRACE_SECONDS = 5.0
+_STOPPING = (signal.SIGTERM, signal.SIGINT)
 _STDIN = 0
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 def main(command: list[str]) -> int:
-    server = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=_end_with_this_process)
-    for number in (signal.SIGTERM, signal.SIGINT):
+    signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)  # until there is a server to pass them on to
+    server = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=_in_the_server)
+    for number in _STOPPING:
         signal.signal(number, lambda *_: server.terminate())
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
     threading.Thread(target=_stop_with_parent, args=(server,), daemon=True).start()
     return server.wait()
 
 
-def _end_with_this_process() -> None:
+def _in_the_server() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 

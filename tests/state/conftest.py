@@ -13,16 +13,18 @@ from adasd.state.embedded import EmbeddedRedis
 from adasd.state.redis_store import RedisStore
 from tests.state.proxy import Proxy
 
+PATIENT = StoreSettings(connect_timeout=30, reply_timeout=30, deadline=60, attempts=3, backoff=0.01)
+"""Nothing is late on a busy machine; attempts are few."""
 
 OpenStore = Callable[..., RedisStore]
 
 
 @pytest.fixture
 async def open_store() -> AsyncIterator[OpenStore]:
-    """`RedisStore`, closed after the test."""
+    """`RedisStore`, patient unless told otherwise; closed after the test."""
     async with AsyncExitStack() as stores:
 
-        def opened(url: str, settings: StoreSettings | None = None) -> RedisStore:
+        def opened(url: str, settings: StoreSettings = PATIENT) -> RedisStore:
             store = RedisStore(url, settings)
             stores.push_async_callback(store.close)
             return store

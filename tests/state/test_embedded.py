@@ -27,7 +27,7 @@ from adasd.state.embedded import (
     private_directory,
     wait_until_answers,
 )
-from adasd.state.redis_store import RedisStore
+from tests.state.conftest import OpenStore
 from tests.state.sessions import EMPTY_STATE, a_round, new_record
 
 PARENT = """
@@ -71,11 +71,10 @@ def processes_of(redis: EmbeddedRedis) -> list[psutil.Process]:
     return [process for process in descendants(os.getpid()) if str(redis.server.socket) in " ".join(process.cmdline())]
 
 
-async def test_it_serves_a_store_and_stops() -> None:
+async def test_it_serves_a_store_and_stops(open_store: OpenStore) -> None:
     with EmbeddedRedis() as redis:
-        store = RedisStore(redis.url)
+        store = open_store(redis.url)
         await store.ping()
-        await store.close()
         started = processes_of(redis)
         assert len(started) == 2
     assert not redis.server.answers()
@@ -195,12 +194,12 @@ def test_memory_is_bounded_and_nothing_is_evicted() -> None:
 
 
 @pytest.mark.parametrize("kept", [True, False])
-async def test_data_is_kept_only_on_request(tmp_path: Path, kept: bool) -> None:
+async def test_data_is_kept_only_on_request(open_store: OpenStore, tmp_path: Path, kept: bool) -> None:
     record = new_record()
     redis = EmbeddedRedis(data=tmp_path if kept else None)
     for session_exists in (False, kept):
         redis.start()
-        store = RedisStore(redis.url)
+        store = open_store(redis.url)
         if session_exists:
             stored = await store.load(record.session)
             assert stored is not None

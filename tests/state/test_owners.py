@@ -17,6 +17,7 @@ from adasd.state.base import Commit, SessionRecord
 from adasd.state.embedded import EmbeddedRedis
 from adasd.state.record import SessionKeys
 from adasd.state.redis_store import RedisStore
+from tests.state.conftest import PATIENT, OpenStore
 from tests.state.sessions import EMPTY_STATE, PROMPT, a_round, new_record
 
 ROUNDS = 40
@@ -60,9 +61,11 @@ class Owner:
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_rounds_are_committed_once_and_in_order(redis_url: str, raw: redis.Redis, seed: int) -> None:
+async def test_rounds_are_committed_once_and_in_order(
+    open_store: OpenStore, redis_url: str, raw: redis.Redis, seed: int
+) -> None:
     record = new_record()
-    owners = [Owner(name, RedisStore(redis_url)) for name in range(4)]
+    owners = [Owner(name, open_store(redis_url)) for name in range(4)]
     await owners[0].store.create(record, EMPTY_STATE)
     await asyncio.gather(*(owner.run(record, raw, Random(8 * seed + owner.name)) for owner in owners))
     stored = await owners[0].store.load(record.session)
@@ -71,8 +74,6 @@ async def test_rounds_are_committed_once_and_in_order(redis_url: str, raw: redis
     assert sorted(n for n, _ in acknowledged) == list(range(ROUNDS))
     assert list(stored.ids) == [*PROMPT, *(token for _, tokens in sorted(acknowledged) for token in tokens)]
     assert sum(len(owner.committed) > 0 for owner in owners) > 1
-    for owner in owners:
-        await owner.store.close()
 
 
 class StoreAgainstModel(RuleBasedStateMachine):
@@ -83,7 +84,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
     @initialize()
     def create(self) -> None:
         self.loop = asyncio.Runner()
-        self.store, self.record = RedisStore(self.redis.url), new_record()
+        self.store, self.record = RedisStore(self.redis.url, PATIENT), new_record()
         self.loop.run(self.store.create(self.record, EMPTY_STATE))
         self.ids, self.state = list(PROMPT), bytearray(EMPTY_STATE)
         self.last: Commit | None = None

@@ -14,9 +14,9 @@ from adasd.core.adaptive import PACKED_BYTES, AcceptanceState, patches
 from adasd.core.context import pack_ids
 from adasd.core.errors import Conflict, ServiceUnavailable, SessionNotFound
 from adasd.core.progress import GenerationState
-from adasd.state.connection import StoreSettings
 from adasd.state.record import MAX_STATE_BYTES, RECORD_VERSION, SessionKeys
 from adasd.state.redis_store import RedisStore
+from tests.state.conftest import PATIENT, OpenStore
 from tests.state.sessions import EMPTY_STATE, PROMPT, a_round, new_record, random_verdict
 
 
@@ -126,8 +126,10 @@ async def test_a_finished_session_accepts_its_last_commit_again_and_no_other(sto
     assert (stored.rounds, stored.finish_reason) == (1, "length")
 
 
-async def test_every_commit_renews_the_life_of_all_keys(redis_url: str, raw: redis.Redis) -> None:
-    store, record = RedisStore(redis_url, StoreSettings(ttl=1000)), new_record()
+async def test_every_commit_renews_the_life_of_all_keys(
+    open_store: OpenStore, redis_url: str, raw: redis.Redis
+) -> None:
+    store, record = open_store(redis_url, replace(PATIENT, ttl=1000)), new_record()
     keys = SessionKeys.of(record.session).all
     await store.create(record, EMPTY_STATE)
     assert [900 < await raw.ttl(key) <= 1000 for key in keys] == [True] * 3
@@ -135,7 +137,6 @@ async def test_every_commit_renews_the_life_of_all_keys(redis_url: str, raw: red
         await raw.expire(key, 50)
     await store.commit(a_round(record, 0))
     assert [900 < await raw.ttl(key) <= 1000 for key in keys] == [True] * 3
-    await store.close()
 
 
 async def test_three_keys_under_one_hash_tag(store: RedisStore, raw: redis.Redis) -> None:
@@ -228,8 +229,7 @@ async def test_scripts_are_loaded_again_where_redis_forgot_them(store: RedisStor
     await store.commit(a_round(record, 0))
 
 
-async def test_ping_and_close(redis_url: str) -> None:
-    store = RedisStore(redis_url)
+async def test_ping_and_close(store: RedisStore) -> None:
     await store.ping()
     await asyncio.gather(*(store.ping() for _ in range(200)))
     await store.close()
