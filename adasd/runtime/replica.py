@@ -5,16 +5,17 @@ KV is a cache, never the truth: before every forward it is rolled back to what i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.backend import Kernels, Proposal
 from adasd.core.context import context_hash
-from adasd.core.draws import CounterDraws
 from adasd.core.drafting import draft_block
-from adasd.core.errors import ContextLengthExceeded, SessionNotFound
+from adasd.core.draws import CounterDraws
+from adasd.core.errors import ContextLengthExceeded, NumericalFault, SessionNotFound
 from adasd.core.messages import ContextDelta, DraftRequest, ModelInfo, VerifyRequest
 from adasd.core.types import Draft, Verdict
 from adasd.core.verification import verification
@@ -70,7 +71,8 @@ class Replica(Generic[L]):
             if cancelled():
                 return None
             logits = self._forward(session, [*known, *candidates], rows=1)
-            return self._kernels.propose(logits[0], request.sampling)
+            with self._distrusting(session):
+                return self._kernels.propose(logits[0], request.sampling)
 
         return draft_block(propose, request.plan.limited(room), len(known), draws, self.info().eos_ids)
 
@@ -81,7 +83,8 @@ class Replica(Generic[L]):
         state = AcceptanceState.unpack(request.state)
         logits = self._forward(request.context.session, [*known, *draft.ids], rows=len(draft) + 1)
         draws = CounterDraws(request.sampling.seed, request.sampling.choice)
-        target = self._kernels.target(logits, request.sampling)
+        with self._distrusting(request.context.session):
+            target = self._kernels.target(logits, request.sampling)
         return method.verify(target, draft, state.posterior, len(known), draws)
 
     def _learn(self, delta: ContextDelta) -> list[int]:
@@ -104,9 +107,22 @@ class Replica(Generic[L]):
         state = self._sessions[session]
         base = min(shared_prefix(state.cached, wanted), len(wanted) - max(rows, 1))
         state.cached = wanted[:base]  # should the forward fail, nothing past `base` counts as cached
-        (logits,) = self._runtime.forward([Segment(session, base, wanted[base:], rows)])
+        try:
+            (logits,) = self._runtime.forward([Segment(session, base, wanted[base:], rows)])
+        except SessionNotFound:  # the runtime let go of the KV; all ids are known here, so read them again
+            state.cached = []
+            (logits,) = self._runtime.forward([Segment(session, 0, wanted, rows)])
         state.cached = wanted
         return logits
+
+    @contextmanager
+    def _distrusting(self, session: bytes) -> Iterator[None]:
+        """KV behind logits that are no numbers is not used again."""
+        try:
+            yield
+        except NumericalFault:
+            self._sessions[session].cached = []
+            raise
 
 
 def shared_prefix(left: list[int], right: list[int]) -> int:

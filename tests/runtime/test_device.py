@@ -129,8 +129,10 @@ async def test_a_cancellation_during_shutdown_stays_a_cancellation() -> None:
     await gate.until_begun()
     waiting = asyncio.create_task(device.run(max, 1, 2))
     await asyncio.sleep(0)
-    waiting.cancel()
     closing = asyncio.create_task(device.close())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
     gate.open.set()

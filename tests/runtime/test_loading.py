@@ -13,12 +13,12 @@ from transformers import BloomConfig, BloomForCausalLM
 from adasd.core.errors import InvalidRequest
 from adasd.core.host import HostKernels
 from adasd.kernels.device import DeviceKernels
-from adasd.runtime.fingerprint import weights_fingerprint
+from adasd.runtime.fingerprint import vocabulary_fingerprint, weights_fingerprint
 from adasd.runtime.hf import HFRuntime
 from adasd.runtime.loading import RuntimeOptions, load_model
 from adasd.runtime.student import EMBEDDING, HEAD
 from adasd.runtime.toy import ToyRuntime
-from adasd.runtime.toy_tokenizer import write_toy_files
+from adasd.runtime.toy_tokenizer import toy_tokenizer, write_toy_files
 from tests.runtime.models import CONTEXT, VOCABULARY, model
 
 
@@ -82,6 +82,16 @@ def test_several_eos_ids_of_the_generation_config_count(target: Path, tmp_path: 
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [7, 0]}))
     runtime, _ = load_model(str(tmp_path), "target", RuntimeOptions())
     assert runtime.info().eos_ids == (0, 7)
+    alone, _ = load_model(str(target), "target", RuntimeOptions())
+    assert runtime.info().vocabulary_fingerprint != alone.info().vocabulary_fingerprint
+
+
+def test_a_special_token_is_part_of_the_vocabulary() -> None:
+    plain, special = toy_tokenizer(32), toy_tokenizer(32)
+    special.add_special_tokens(["e"])
+    assert plain.get_vocab() == special.get_vocab()
+    assert vocabulary_fingerprint(plain, [0]) == vocabulary_fingerprint(toy_tokenizer(32), [0])
+    assert vocabulary_fingerprint(plain, [0]) != vocabulary_fingerprint(special, [0])
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,9 @@ from adasd.core.context import context_hash
 from adasd.core.errors import ContextLengthExceeded, InvalidRequest, NumericalFault, SessionNotFound
 from adasd.core.host import HostKernels
 from adasd.core.messages import ContextDelta, DraftRequest, VerifyRequest
-from adasd.core.types import Draft, DraftPlan, SamplingParams, Verdict
+from adasd.core.types import Draft, DraftPlan, FloatArray, SamplingParams, Verdict
 from adasd.kernels.device import DeviceKernels
+from adasd.runtime.base import Segment
 from adasd.runtime.hf import HFRuntime
 from adasd.runtime.replica import Replica
 from adasd.runtime.toy import ToyRuntime, ToySpec
@@ -94,6 +95,27 @@ def test_what_was_drafted_and_not_committed_is_forgotten(replica: Replica[Any]) 
 def test_a_plan_of_no_candidates_reads_the_context(replica: Replica[Any]) -> None:
     assert len(propose(replica, delta(PROMPT), candidates=0)) == 0
     assert len(propose(replica, delta(PROMPT, start=5), candidates=2)) == 2
+
+
+class Recorded(ToyRuntime):
+    """A toy that notes which positions it was asked to read."""
+
+    def __init__(self, spec: ToySpec) -> None:
+        super().__init__(spec)
+        self.read: list[tuple[int, list[int]]] = []
+
+    def forward(self, batch: Sequence[Segment]) -> Sequence[FloatArray]:
+        self.read += [(segment.base, list(segment.ids)) for segment in batch]
+        return super().forward(batch)
+
+
+def test_only_what_the_kv_lacks_is_read() -> None:
+    runtime = Recorded(ToySpec(seed=1, vocab=32, eos_bias=-np.inf))
+    replica = Replica(runtime, HostKernels(None))
+    a, b = propose(replica, delta(PROMPT), candidates=2).ids
+    assert runtime.read == [(0, PROMPT), (5, [a])]
+    verify(replica, delta([*PROMPT, a, b, 9], start=5), Draft())
+    assert runtime.read[2:] == [(6, [b, 9])]
 
 
 def test_sessions_do_not_meet(replica: Replica[Any]) -> None:
@@ -176,3 +198,35 @@ def test_a_forward_that_failed_leaves_no_trace() -> None:
     finally:
         hook.remove()
     assert verify(replica, delta([*PROMPT, 8, 9], start=5), Draft()) == expected
+
+
+def test_kv_that_the_runtime_let_go_of_is_read_again() -> None:
+    runtime = ToyRuntime(ToySpec.parse("toy:seed=1,vocab=32,eos_bias=-inf"))
+    replica = Replica(runtime, HostKernels(None))
+    before = propose(replica, delta(PROMPT))
+    runtime.release(SESSION)
+    assert same(propose(replica, delta(PROMPT, start=len(PROMPT))), before)
+
+
+class PassingNaN(ToyRuntime):
+    """NaN logits for one forward, and what was read then stays wrong."""
+
+    reads: list[int]
+
+    def forward(self, batch: Sequence[Segment]) -> Sequence[FloatArray]:
+        (segment,) = batch
+        self.reads.append(segment.base)
+        (logits,) = super().forward(batch)
+        return [np.full_like(logits, np.nan) if len(self.reads) == 2 else logits]
+
+
+def test_kv_behind_nan_is_not_used_again() -> None:
+    runtime = PassingNaN(ToySpec.parse("toy:seed=1,vocab=32,eos_bias=-inf"))
+    runtime.reads = []
+    replica = Replica(runtime, HostKernels(None))
+    verify(replica, delta(PROMPT), Draft())
+    longer = [*PROMPT, 9]
+    with pytest.raises(NumericalFault):
+        verify(replica, delta(longer), Draft())
+    assert verify(replica, delta(longer), Draft()).tokens
+    assert runtime.reads == [0, len(PROMPT), 0]
