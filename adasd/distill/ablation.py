@@ -11,6 +11,7 @@ import numpy as np
 
 from adasd.core.errors import InvalidRequest
 from adasd.core.types import FloatArray
+from adasd.distill.construct import check_layers
 from adasd.distill.evaluate import judge
 from adasd.distill.export import write_student
 from adasd.distill.inspection import Forecast, Pace, forecasts, measure_pace
@@ -71,6 +72,8 @@ def ablate(
     if not training or not sampled:
         raise InvalidRequest(f"{out} holds no answers to train on and to judge by", "out")
     teacher = Teacher(Path(recipe.target), device)
+    for variant in variants:
+        check_layers(teacher.model, variant.layers)
     for variant in variants:
         chosen = replace(recipe, layers=variant.layers, vocabulary=variant.vocabulary, init=None)
         folder = out / "ablation" / variant.name

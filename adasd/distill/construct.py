@@ -33,16 +33,22 @@ def frequent_ids(
     return torch.tensor(sorted(ranked[:size]), dtype=torch.int32)
 
 
-def student_of(target: PreTrainedModel, layers: Sequence[int], vocab_ids: torch.Tensor) -> TrimmedLlamaForCausalLM:
-    """A student that begins as the named layers of the target. Raises InvalidRequest for layers it lacks.
-
-    vocab_ids: int32 [head], ascending. Embedding and head are the target's own and stay frozen.
-    """
+def check_layers(target: PreTrainedModel, layers: Sequence[int]) -> None:
+    """Refuse a target that is no Llama, and layers it lacks. Raises InvalidRequest."""
     if not isinstance(target, LlamaForCausalLM):
         raise InvalidRequest(f"students are made of Llama targets, not of {target.config.model_type}", "target")
     count = target.config.num_hidden_layers
     if not layers or min(layers) < 0 or max(layers) >= count:
         raise InvalidRequest(f"layers must name some of the target's {count}, got {list(layers)}", "layers")
+
+
+def student_of(target: PreTrainedModel, layers: Sequence[int], vocab_ids: torch.Tensor) -> TrimmedLlamaForCausalLM:
+    """A student that begins as the named layers of the target. Raises InvalidRequest for layers it lacks.
+
+    vocab_ids: int32 [head], ascending. Embedding and head are the target's own and stay frozen.
+    """
+    check_layers(target, layers)
+    assert isinstance(target, LlamaForCausalLM)
     student = TrimmedLlamaForCausalLM(_config(target, len(layers), len(vocab_ids)))
     for own, chosen in zip(student.model.layers, layers, strict=True):
         own.load_state_dict(target.model.layers[chosen].state_dict())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -76,12 +76,15 @@ class Generator:
         self._length = length
 
     @torch.inference_mode()
-    def answers(self, questions: Iterable[Question]) -> Iterator[Answer]:
-        """Answers in the order they are finished. Questions with the same prompt should follow one another."""
+    def answers(self, questions: Iterable[Question], stopped: Callable[[], bool] = lambda: False) -> Iterator[Answer]:
+        """Answers in the order they are finished, until `stopped`, asked before every step, says so.
+
+        Questions with the same prompt should follow one another.
+        """
         pending = self._read(iter(questions))
         flight = Flight(self.slots, self.limit, self._width, self._device)
         cache = SlotCache(self._layers, SlotClock(self.slots, self._length, self._device))
-        while flight.refill(cache, pending):
+        while not stopped() and flight.refill(cache, pending):
             self._step(flight, cache)
             yield from flight.finished(self._eos, cache.clock)
 

@@ -14,7 +14,7 @@ import torch
 from adasd.distill.allocator import keep_freed_memory
 from adasd.distill.card import Facts, model_card
 from adasd.distill.checkpoint import Progress
-from adasd.distill.construct import frequent_ids, student_from, student_of
+from adasd.distill.construct import check_layers, frequent_ids, student_from, student_of
 from adasd.distill.evaluate import Group, Score, pooled, score
 from adasd.distill.export import write_student
 from adasd.distill.generate import Generator, Question
@@ -55,10 +55,13 @@ def distil(recipe: Recipe, out: Path, device: str = "cpu", show: Show = silent) 
 
 def write(recipe: Recipe, out: Path, device: str = "cpu", show: Show = silent) -> tuple[Teacher, Stage]:
     """The first stage alone: answers to prompts of both sides, in `out`."""
-    split = read_split(recipe)
+    split, teacher = read_split(recipe), Teacher(Path(recipe.target), device)
+    if recipe.init is None:
+        check_layers(teacher.model, recipe.layers)
+    else:
+        load_student(Path(recipe.init), teacher.model)
     stage = open_stage(out, recipe)
     keep_freed_memory()
-    teacher = Teacher(Path(recipe.target), device)
     _write(teacher, split, stage, out, show)
     return teacher, stage
 

@@ -139,8 +139,11 @@ class Trainer:
         return value.item(), torch.autograd.grad(value, list(self.weights.values()))
 
     def _note(self, evaluate: Evaluate) -> None:
+        started = time.monotonic()
+        figures = evaluate()
+        self.progress.seconds += time.monotonic() - started
         point = {"step": self.progress.step, "positions": self.progress.positions, "seconds": self.progress.seconds}
-        self.progress.curve.append(point | evaluate())
+        self.progress.curve.append(point | figures)
         save_checkpoint(self._checkpoint, self.progress, self.weights, self._optimizer)
 
 

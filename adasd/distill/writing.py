@@ -106,10 +106,8 @@ def _work(
 ) -> None:
     torch.set_num_threads(1)
     try:
-        for answer in generator.answers(questions):
+        for answer in generator.answers(questions, stop.is_set):
             answers.put(answer)
-            if stop.is_set():
-                return
         answers.put(None)
     except BaseException as error:
         answers.put(error)

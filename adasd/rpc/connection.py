@@ -19,6 +19,7 @@ class Connection:
 
     def __init__(self, address: str, limits: MessageLimits, stub: Callable[[grpc.aio.Channel], Any]) -> None:
         self.address = address
+        self._limits = limits
         self._channel = grpc.aio.insecure_channel(address, options=client_options(limits))
         self._stub = stub(self._channel)
 

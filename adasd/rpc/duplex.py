@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
 import grpc.aio
 
 from adasd.core.errors import AdasdError, ServiceUnavailable
-from adasd.rpc.status import error_of
+from adasd.rpc.status import error_of, is_grpcs_own_fault
 
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
@@ -30,13 +30,18 @@ class Duplex(Generic[Request, Reply]):
         method: Callable[[AsyncIterator[Any]], Any],
         encode: Callable[[Request], Any],
         decode: Callable[[Any], Reply],
+        limit: int,
     ) -> None:
-        self._requests: asyncio.Queue[Request | None] = asyncio.Queue()
+        """limit: bytes of a request."""
+        self._requests: asyncio.Queue[Any] = asyncio.Queue()
         self._replies: asyncio.Queue[Reply | AdasdError] = asyncio.Queue()
         self._encode = encode
         self._decode = decode
+        self._limit = limit
         self._pending = 0
+        self._ended: grpc.aio.AioRpcError | None = None
         self._call = method(self._outgoing())
+        self._call.add_done_callback(self._note_end)
         self._reader = asyncio.create_task(self._read())
 
     @property
@@ -45,9 +50,12 @@ class Duplex(Generic[Request, Reply]):
         return self._pending
 
     def send(self, request: Request) -> None:
-        """Queue a request; what goes wrong with it is raised by `receive`."""
+        """Queue a request; what goes wrong with it later is raised by `receive`. Raises AdasdError if it is too large."""
+        message = self._encode(request)
+        if message.ByteSize() > self._limit:
+            raise AdasdError(f"a message of {message.ByteSize()} bytes, at most {self._limit} can be sent")
         self._pending += 1
-        self._requests.put_nowait(request)
+        self._requests.put_nowait(message)
 
     async def receive(self) -> Reply:
         """The next reply. Raises the error that ended the stream, every time, once all replies are taken."""
@@ -79,8 +87,8 @@ class Duplex(Generic[Request, Reply]):
         await asyncio.wait({self._reader})
 
     async def _outgoing(self) -> AsyncIterator[Any]:
-        while (request := await self._requests.get()) is not None:
-            yield self._encode(request)
+        while (message := await self._requests.get()) is not None:
+            yield message
 
     async def _read(self) -> None:
         self._replies.put_nowait(await self._until_the_end())
@@ -94,7 +102,23 @@ class Duplex(Generic[Request, Reply]):
         except AdasdError as error:
             return error
         except grpc.aio.AioRpcError as error:
-            return error_of(error)
+            return error_of(self._ended or error)
         except asyncio.CancelledError:
             return ServiceUnavailable("the stream was cut")
         return ServiceUnavailable("the peer ended the stream")
+
+    def _note_end(self, call: Any) -> None:
+        """Keep what the peer said: gRPC lets a write that fails as the call ends overwrite it (grpc/grpc#36066)."""
+        if self._ended is None or is_grpcs_own_fault(self._ended):
+            metadata = _at_once(call.trailing_metadata()) or grpc.aio.Metadata()
+            code, details = _at_once(call.code()), _at_once(call.details())
+            self._ended = grpc.aio.AioRpcError(code, grpc.aio.Metadata(), metadata, details, "")
+
+
+def _at_once(answer: Coroutine[Any, Any, Any]) -> Any:
+    """The result of a coroutine that has nothing to wait for."""
+    try:
+        answer.send(None)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("a call that is done knows its status")

@@ -92,7 +92,7 @@ class DomainErrors(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # gen
                 raise  # gRPC's own: the call is over, there is nobody to tell
             except Exception:
                 logger.exception("%s failed", method)
-                await context.abort(grpc.StatusCode.INTERNAL, INTERNAL_MESSAGE)
+                await abort(context, AdasdError(INTERNAL_MESSAGE))
 
         return call
 

@@ -14,6 +14,7 @@ _CONTEXT_BYTES = 8 * 2**20
 """Room for a context of a million ids, the acceptance state and the message around them."""
 
 SERVICE_CONFIG = '{"loadBalancingConfig": [{"round_robin": {}}]}'
+CONNECTION_AGE_MS = 600_000
 KEEPALIVE_TIME_MS = 20_000
 KEEPALIVE_TIMEOUT_MS = 10_000
 
@@ -48,8 +49,16 @@ def shared_options(limits: MessageLimits) -> Options:
 
 
 def server_options(limits: MessageLimits) -> Options:
-    """A port that is taken is an error, not shared: of two servers on one each would get half the streams."""
-    return (*shared_options(limits), ("grpc.so_reuseport", 0))
+    """A port that is taken is an error, not shared: of two servers on one each would get half the streams.
+
+    Connections grow old so that clients look again for addresses, and find replicas that were added; streams that are
+    open on an old connection stay on it to their end.
+    """
+    return (
+        *shared_options(limits),
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_connection_age_ms", CONNECTION_AGE_MS),
+    )
 
 
 def client_options(limits: MessageLimits) -> Options:

@@ -1,8 +1,8 @@
 """One table from error class to gRPC code and HTTP status, and the way an error travels between the services.
 
 The code serves those who look from outside; the class, and what the class carries, go in trailing metadata, so that the
-caller raises what the callee raised. An exception that is not ours tells the peer nothing: INTERNAL, and a traceback in
-the log of the side it happened on.
+caller raises what the callee raised. An exception that is not ours tells the peer nothing: INTERNAL of type AdasdError,
+and a traceback in the log of the side it happened on.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ _CLASSES: dict[str, Callable[..., AdasdError]] = {kind.__name__: kind for kind i
 _UNTYPED: dict[grpc.StatusCode, Callable[..., AdasdError]] = {
     grpc.StatusCode.UNAVAILABLE: ServiceUnavailable,
     grpc.StatusCode.CANCELLED: ServiceUnavailable,  # a server that stops cancels what its grace did not finish
+    grpc.StatusCode.INTERNAL: ServiceUnavailable,  # a connection that broke in mid-write; our own faults have a type
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
 }
 """What a code means that gRPC itself answered with."""
@@ -78,13 +79,22 @@ def trailing_metadata(error: AdasdError) -> tuple[tuple[str, str | bytes], ...]:
 
 def error_of(failure: grpc.aio.AioRpcError) -> AdasdError:
     """The error behind a failed call: the class its metadata names, else what the code means."""
-    metadata = dict(cast("Iterable[tuple[str, str | bytes]]", failure.trailing_metadata() or ()))
+    metadata = _metadata(failure)
     message = failure.details() or failure.code().name
     raised = _CLASSES.get(str(metadata.get(ERROR_TYPE)))
     if raised is not None:
         return raised(message, **_extras(metadata))
     meant = _UNTYPED.get(failure.code(), AdasdError)
     return meant(f"{failure.code().name}: {message}")
+
+
+def is_grpcs_own_fault(failure: grpc.aio.AioRpcError) -> bool:
+    """Whether gRPC itself failed, and said so in place of the peer."""
+    return failure.code() is grpc.StatusCode.INTERNAL and ERROR_TYPE not in _metadata(failure)
+
+
+def _metadata(failure: grpc.aio.AioRpcError) -> dict[str, str | bytes]:
+    return dict(cast("Iterable[tuple[str, str | bytes]]", failure.trailing_metadata() or ()))
 
 
 def _extras(metadata: Mapping[str, str | bytes]) -> dict[str, str]:

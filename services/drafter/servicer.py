@@ -40,7 +40,8 @@ class DraftGeneration:
         check_context(request.context, self._host.info().vocabulary)
         check_candidates(request.plan.max_candidates, self._max_candidates)
         draft = await self._draft(request)
-        self._host.metrics.answered(len(draft))
+        if request.plan.max_candidates > 0:
+            self._host.metrics.answered(len(draft))
         return DraftReply(request.round_number, request.context.base, draft)
 
     async def _draft(self, request: DraftRequest) -> Draft:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from tokenizers import AddedToken, Tokenizer
 
@@ -33,9 +33,9 @@ class PromptEncoder:
         self._tokenizer = tokenizer
         self._tokens = tokens
         self._guarded, self._stand_ins = _guarded(tokenizer, tokens)
-        longest_first = "|".join(map(re.escape, sorted(tokens, key=len, reverse=True))) or "(?!)"
-        self._control = re.compile(longest_first)
-        self._marked = re.compile(f"{OPEN}({longest_first}){CLOSE}|({longest_first})|[{OPEN}{CLOSE}]")
+        any_token = _any_of(tokens) or "(?!)"
+        self._control = re.compile(any_token)
+        self._marked = re.compile(f"{OPEN}({any_token}){CLOSE}|({any_token})|[{OPEN}{CLOSE}]")
         self._beginnings = {token[:end] for token in tokens for end in range(1, len(token))}
         self._longest = max(map(len, self._beginnings), default=0)
 
@@ -63,6 +63,19 @@ def _ids(tokenizer: Tokenizer, text: str) -> list[int]:
     return ids
 
 
+def _any_of(texts: Collection[str]) -> str:
+    """A regular expression for any of the texts, the longest where several match.
+
+    Beginnings are shared: with hundreds of reserved tokens, plain alternatives take seconds on a hostile message.
+    """
+    branches: dict[str, list[str]] = {}
+    for text in filter(None, texts):
+        branches.setdefault(text[0], []).append(text[1:])
+    alternatives = "|".join(re.escape(first) + _any_of(rests) for first, rests in branches.items())
+    optional = "?" if branches and "" in texts else ""
+    return f"(?:{alternatives}){optional}" if len(branches) > 1 or optional else alternatives
+
+
 def _stand_in(match: re.Match[str]) -> str:
     plain, control = match.groups()
     if control is not None:
@@ -84,4 +97,6 @@ def _guarded(tokenizer: Tokenizer, tokens: dict[str, int]) -> tuple[Tokenizer, d
 
 
 def _renamed(entry: AddedToken, content: str) -> AddedToken:
-    return AddedToken(content, lstrip=entry.lstrip, rstrip=entry.rstrip, normalized=False, special=False)
+    return AddedToken(
+        content, single_word=entry.single_word, lstrip=entry.lstrip, rstrip=entry.rstrip, normalized=False
+    )

@@ -76,7 +76,6 @@ class Handshake:
             with suppress(TimeoutError):
                 async with asyncio.timeout(RECHECK_SECONDS):
                     await connection.lost()
-                self._away[connection] = "connection lost"
 
     async def _introduce(self, connection: Connection) -> None:
         """Ask until there is an answer."""

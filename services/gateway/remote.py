@@ -137,8 +137,12 @@ class RemoteDrafter:
         self._again_at = 0.0
 
     def prefill(self, context: Context) -> None:
-        if self._client.refusal is None:
+        if self._client.refusal is not None:
+            return
+        try:
             self._stream.send(context, self._question(DraftPlan(0), 0))
+        except AdasdError as error:
+            self._client.failed(error)
 
     async def propose(self, context: Context, plan: DraftPlan, round_number: int) -> Draft:
         if plan.max_candidates == 0 or self._client.refusal is not None:
@@ -152,7 +156,6 @@ class RemoteDrafter:
             self._client.failed(DeadlineExceeded("no candidates in time"))
         except AdasdError as error:
             self._stream.drop()
-            self._busy = False
             self._again_at = time.monotonic() + self._client.options.drafter_backoff
             self._client.failed(error)
         return Draft()

@@ -75,7 +75,7 @@ class ReplicaMetrics:
     @harmless
     def answered(self, candidates: int) -> None:
         self._rounds.inc()
-        self._candidates.inc(max(0, candidates))
+        self._candidates.inc(candidates)
 
     @harmless
     def failed(self, error: Exception) -> None:
@@ -83,4 +83,4 @@ class ReplicaMetrics:
 
     @harmless
     def forwarded(self, seconds: float) -> None:
-        self._forward.observe(max(0.0, seconds))
+        self._forward.observe(seconds)

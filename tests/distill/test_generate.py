@@ -63,17 +63,18 @@ def test_a_sampled_answer_does_not_depend_on_its_company(target: LlamaForCausalL
 
 
 def test_inverse_cdf_takes_the_first_index_above_and_never_one_without_weight() -> None:
-    weights = torch.zeros(3, 700)
+    weights = torch.zeros(4, 700)
     weights[0, [3, 500]] = torch.tensor([1.0, 3.0])
     weights[1, 699] = 2.0
     weights[2, [0, 255, 256]] = 1.0
+    weights[3, [10, 300, 400]] = torch.tensor([2.0, 1.0, 1.0])
     for uniform, expected in (
-        (0.0, [3, 699, 0]),
-        (0.26, [500, 699, 0]),
-        (0.5, [500, 699, 255]),
-        (0.999999, [500, 699, 256]),
+        (0.0, [3, 699, 0, 10]),
+        (0.26, [500, 699, 0, 10]),
+        (0.55, [500, 699, 255, 300]),
+        (0.999999, [500, 699, 256, 400]),
     ):
-        found = inverse_cdf(weights, torch.full((3,), uniform, dtype=torch.float64))
+        found = inverse_cdf(weights, torch.full((4,), uniform, dtype=torch.float64))
         assert found.tolist() == expected
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -12,8 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM
 
 from adasd.core.errors import InvalidRequest
 from adasd.distill.ablation import ablate, parse_variants
@@ -22,23 +20,6 @@ from adasd.distill.run import distil
 from adasd.distill.store import AnswerStore
 from adasd.distill.train import TrainingPlan
 from adasd.runtime.student import load_student
-from tests.distill.conftest import tiny_llama
-
-WORDS = [f"w{index}." for index in range(300)]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A target's folder, tokenizer included, and two prompt files."""
-    folder = tmp_path_factory.mktemp("models")
-    tiny_llama().save_pretrained(folder / "target")
-    words = Tokenizer(models.WordLevel({word: index for index, word in enumerate(WORDS)}, unk_token="w0."))
-    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    PreTrainedTokenizerFast(tokenizer_object=words, eos_token="w2.").save_pretrained(folder / "target")
-    for source, word in (("a", "w7."), ("b", "w8.")):
-        lines = [json.dumps(f"w{40 + index}. {word} w{300 - index}.") for index in range(1, 100)]
-        (folder / f"{source}.jsonl").write_text("\n".join(lines))
-    return folder
 
 
 def _recipe(folder: Path, **changes: object) -> Recipe:
@@ -122,6 +103,12 @@ def test_killed_at_any_point_and_resumed_gives_the_same_weights(folder: Path, wh
 def test_a_folder_begun_with_another_recipe_is_refused(folder: Path, whole: Path) -> None:
     with pytest.raises(InvalidRequest, match="begun with another vocabulary"):
         distil(_recipe(folder, vocabulary=200), whole)
+
+
+def test_layers_the_target_lacks_are_refused_before_anything_is_written(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="some of the target's 4"):
+        distil(_recipe(folder, layers=(0, 9)), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_student_can_begin_as_an_earlier_one(folder: Path, whole: Path, tmp_path: Path) -> None:

@@ -159,6 +159,25 @@ def test_wide_vocabulary_with_ties(dtype: torch.dtype, sampling: SamplingParams)
     assert list(device.coupled(3, CounterDraws(6))) == list(host.coupled(3, CounterDraws(6)))
 
 
+@given(
+    backend=st.sampled_from(pair(torch.float64)),
+    shares=st.lists(st.integers(1, 99), min_size=2, max_size=8, unique=True),
+    data=st.data(),
+)
+@settings(max_examples=150, deadline=None)
+def test_rounding_decides_no_cut(backend: Backend, shares: list[int], data: st.DataObject) -> None:
+    """A mass of exactly top_p has reached it, a share of exactly min_p is kept, however logarithms and sums round."""
+    shares.sort(reverse=True)
+    logits, last = np.log(shares), data.draw(st.integers(0, len(shares) - 1))
+    top_p, min_p = sum(shares[: last + 1]) / sum(shares), shares[last] / shares[0]
+    for sampling in (SamplingParams(top_p=top_p), SamplingParams(min_p=min_p)):
+        found = target_probabilities(backend, logits, sampling)
+        assert np.flatnonzero(found).tolist() == list(range(last + 1))
+        row = backend.propose(logits, sampling).row
+        assert row is not None
+        assert row.ids.tolist() == list(range(last + 1))
+
+
 @pytest.mark.parametrize("support", [3, 64, 512])
 def test_ties_at_the_edge_of_the_support(support: int) -> None:
     for seed in range(20):

@@ -7,13 +7,14 @@ import pytest
 import torch
 
 from adasd.core.draws import CounterDraws, DrawKey, Purpose
+from adasd.core.draws import inverse_cdf as host_inverse_cdf
 from adasd.core.rows import PointRow, SparseRow, sparse_row
 from adasd.core.types import Row, SamplingParams
 from adasd.kernels.device import DeviceKernels
 from adasd.kernels.divergence import js_divergence_on_support
 from adasd.kernels.draws import gumbel, inverse_cdf, splitmix64
 from adasd.kernels.rows import padded, scattered
-from adasd.kernels.warping import Cut, attempt, forced, mass_and_entropy
+from adasd.kernels.warping import Cut, attempt, forced, kept_count, mass_and_entropy, uncut
 from tests.kernels.backends import block
 
 SAMPLINGS = (
@@ -22,6 +23,9 @@ SAMPLINGS = (
     SamplingParams(temperature=0.7, top_k=9, top_p=0.9, min_p=0.1),
 )
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+NO_BITS, ALL_BITS = 0x61C8864680B583EB, 0x31628AF67B2131AB
+"""Keys that give token 0 no bits and all bits: splitmix64 run backwards."""
 
 
 def logits(dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -91,6 +95,12 @@ def test_every_tensor_is_made_where_the_logits_are(dtype: torch.dtype, sampling:
     assert {tensor.device for tensor in made} == {meta}
 
 
+def test_ids_of_weight_0_are_not_counted_as_kept() -> None:
+    """Else every row with bans would look cut among equals, and cost a second transfer."""
+    values, weights = torch.tensor([[0.0, -torch.inf]]), torch.tensor([[1.0, 0.0]], dtype=torch.float64)
+    assert kept_count(values, weights, uncut(values, weights[:, :1]), SamplingParams()).tolist() == [[1]]
+
+
 @pytest.mark.parametrize(
     ("seed", "outputs"),
     [
@@ -110,6 +120,23 @@ def test_noise_is_that_of_the_host() -> None:
     found = gumbel([draws.gumbel_key(position) for position in positions], ids).numpy()
     expected = np.stack([draws.gumbel(position, ids.numpy()) for position in positions])
     np.testing.assert_allclose(found, expected, rtol=1e-13)
+
+
+@pytest.mark.parametrize(("key", "bits"), [(NO_BITS, 0), (ALL_BITS, 2**64 - 1)])
+def test_noise_is_finite_at_extreme_bits(key: int, bits: int) -> None:
+    assert splitmix64([key], torch.tensor([0])).item() % 2**64 == bits
+    assert torch.isfinite(gumbel([key], torch.tensor([0]))).all()
+
+
+@pytest.mark.parametrize("unit", [1.0, 0.1, 1e300, 1e-320])
+@pytest.mark.parametrize("uniform", [2.0**-54, 0.25, 0.5, 1.0 - 2.0**-53])
+def test_inverse_cdf_is_that_of_the_host(unit: float, uniform: float) -> None:
+    """Down to subnormal weights, where uniform * sum rounds up to the sum itself."""
+    for weights in ([0, 1, 0], [1, 0, 0, 1, 2, 0], [3], [0, 0, 2, 1]):
+        scaled = np.array(weights) * unit
+        index = int(inverse_cdf(torch.from_numpy(scaled), uniform))
+        assert index == host_inverse_cdf(scaled, uniform)
+        assert weights[index] > 0
 
 
 def test_a_sum_that_does_not_ascend_still_gives_no_id_of_weight_0(monkeypatch: pytest.MonkeyPatch) -> None:

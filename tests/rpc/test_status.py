@@ -72,7 +72,8 @@ def test_what_an_error_carries_travels_too() -> None:
         (grpc.StatusCode.CANCELLED, errors.ServiceUnavailable),
         (grpc.StatusCode.DEADLINE_EXCEEDED, errors.DeadlineExceeded),
         (grpc.StatusCode.RESOURCE_EXHAUSTED, AdasdError),
-        (grpc.StatusCode.INTERNAL, AdasdError),
+        (grpc.StatusCode.INTERNAL, errors.ServiceUnavailable),
+        (grpc.StatusCode.UNKNOWN, AdasdError),
         (grpc.StatusCode.UNIMPLEMENTED, AdasdError),
     ],
 )

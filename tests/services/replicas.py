@@ -37,7 +37,7 @@ SAMPLING = SamplingParams(temperature=1.0, seed=7)
 PROMPT = (5, 6, 7, 8)
 NOTHING = Draft()
 FRESH = AcceptanceState().pack()
-PATIENCE = 10.0
+PATIENCE = 60.0
 """Seconds until a test that waits for something gives up."""
 
 

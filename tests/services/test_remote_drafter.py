@@ -72,7 +72,7 @@ async def test_rounds_share_one_call_and_a_plan_of_0_makes_none() -> None:
         drafter.prefill(context)
         assert await rounds(drafter, context, 20) == [4] * 20
         assert service.calls.counts == {"Propose": 1}
-        assert service.metric("rounds_total") == 21
+        assert service.metric("rounds_total") == 20  # reading the context is no round
 
 
 async def test_candidates_are_the_replicas_own() -> None:
@@ -220,12 +220,21 @@ async def test_a_drafter_that_does_not_fit_is_not_asked() -> None:
     async with running("drafter") as service, remote(service.address, refusal="foreign") as drafter:
         drafter.prefill(context)
         assert await rounds(drafter, context, 2) == [0, 0]
+        assert drafter._stream._duplex is None
         assert service.calls.counts == {}
+
+
+async def test_a_context_too_large_to_send_is_a_failure_like_any_other() -> None:
+    context, failures = Context(PROMPT * 600_000), list[str]()
+    async with running("drafter") as service, remote(service.address, failures=failures) as drafter:
+        drafter.prefill(context)
+        assert await drafter.propose(context, PLAN, 0) == Draft()
+    assert failures == ["AdasdError", "AdasdError"]
 
 
 async def test_closing_in_mid_draft_stops_the_drafter() -> None:
     async with running("drafter", TARGET + ",delay_ms=50") as service:
         async with remote(service.address, draft_deadline=0.02) as drafter:
             assert await drafter.propose(Context(PROMPT), DraftPlan(16), 0) == Draft()
-            assert service.metric("inflight_streams") == 1
+            await until(lambda: service.metric("inflight_streams") == 1)
         await until(lambda: service.metric("inflight_streams") == 0 and service.sessions() == 0)

@@ -31,12 +31,14 @@ from adasd.rpc.options import MessageLimits
 from adasd.rpc.rows import encode_row
 from adasd.rpc.verifier import VerifierConnection, VerifierStream
 from adasd.runtime.base import CausalRuntime, Segment
+from adasd.runtime.device import DeviceThread
 from adasd.runtime.loading import load_model
 from adasd.runtime.options import RuntimeOptions
 from adasd.runtime.replica import Replica
 from tests.services.replicas import (
     BETWEEN,
     LIMITS,
+    PATIENCE,
     PROMPT,
     TARGET,
     Running,
@@ -44,6 +46,7 @@ from tests.services.replicas import (
     fails,
     new_session,
     running,
+    unloaded,
     until,
     verify_request,
 )
@@ -244,7 +247,7 @@ async def test_a_bug_tells_the_peer_nothing(caplog: pytest.LogCaptureFixture) ->
         error = await fails(verify(verifier, verify_request(Context(PROMPT))))
         verifier.host._replica = replica
     assert type(error) is AdasdError
-    assert str(error) == "INTERNAL: internal error"
+    assert str(error) == "internal error"
     assert "AttributeError" in caplog.text
 
 
@@ -310,6 +313,22 @@ async def test_a_full_service_refuses_one_more_generation() -> None:
         assert len(await verify(verifier, verify_request(Context(PROMPT)))) == 1
 
 
+async def test_nothing_is_served_while_the_model_loads() -> None:
+    async with DeviceThread() as device:
+        service = unloaded("verifier", device, work_seconds=60, max_streams=4, limits=LIMITS)
+        service.port = await service.server.start("127.0.0.1", 0)
+        connection = VerifierConnection(service.address, LIMITS)
+        for call in (connection.info(PATIENCE), verify(service, verify_request(Context(PROMPT)))):
+            error = await fails(call)
+            assert isinstance(error, ServiceUnavailable)
+            assert str(error) == "the model is being loaded"
+        await service.host.load(lambda: load_model(TARGET, "target", RuntimeOptions()), LIMITS.vocabulary)
+        assert (await connection.info(PATIENCE)).model == service.host.info()
+        assert len(await verify(service, verify_request(Context(PROMPT)))) == 1
+        await connection.close()
+        await service.server.drain(0)
+
+
 async def test_a_stream_that_the_server_cuts_is_unavailable() -> None:
     async with running("verifier", SLOW) as verifier, verifying(verifier) as stream:
         stream.send(verify_request(Context(PROMPT)))
@@ -336,8 +355,10 @@ async def test_a_message_over_the_limit_is_an_error_of_its_own() -> None:
     small = MessageLimits(vocabulary=1, candidates=1)
     block = Draft((1,), (0.0,), (DenseRow(np.zeros(3 * 2**20, dtype=np.int64)),))
     async with running("verifier") as verifier, verifying(verifier, small) as stream:
-        stream.send(verify_request(Context(PROMPT), block))
-        assert type(await fails(stream.receive())) is AdasdError
+        with pytest.raises(AdasdError, match="at most"):
+            stream.send(verify_request(Context(PROMPT), block))
+        stream.send(verify_request(Context(PROMPT)))
+        assert (await stream.receive()).base == len(PROMPT)
         assert len(await verify(verifier, verify_request(Context(PROMPT)))) == 1
 
 

@@ -57,7 +57,8 @@ class VerifierServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Verify(self, request_iterator, context):
-        """One stream serves all rounds of one generation; closing it releases the session.
+        """One stream serves all rounds of one generation; closing it releases the session. Every request is answered once,
+        in order; an error ends the stream.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -186,8 +186,10 @@ async def test_seeds(gateway: Gateway) -> None:
 
 
 async def test_a_trace_tells_accepted_tokens_from_the_targets_own(gateway: Gateway) -> None:
-    chunks, last = await streamed(gateway, max_tokens=40, seed=2, speculation={"trace": True})
+    held_back = ["e~", "t~", "a~", "o~"]
+    chunks, last = await streamed(gateway, max_tokens=60, seed=2, stop=held_back, speculation={"trace": True})
     marks = [chunk["adasd"] for chunk in chunks[1:-1]]
+    assert not all(any(mark["pieces"]) for mark in marks), "a round without text is marked too"
     assert sum(mark["accepted"] for mark in marks) == last["speculation"]["accepted"]
     assert sum(mark["tokens"] for mark in marks) == last["usage"]["completion_tokens"]
     assert "".join(piece for mark in marks for piece in mark["pieces"]) == text_of(chunks)
@@ -283,12 +285,14 @@ async def test_a_large_body_is_refused_unread(gateway: Gateway) -> None:
     assert reply.status_code == 413
     assert reply.json()["error"]["type"] == "invalid_request_error"
 
-    async def parts() -> Any:
-        for _ in range(1000):
+    async def parts(count: int) -> Any:
+        for _ in range(count):
             yield b" " * 1000
         raise AssertionError("read to the end")
 
-    assert (await gateway.client.post("/v1/chat/completions", content=parts())).status_code == 413
+    for count, headers in ((1000, {}), (0, {"Content-Length": "100001"})):
+        reply = await gateway.client.post("/v1/chat/completions", content=parts(count), headers=headers)
+        assert reply.status_code == 413
 
 
 async def test_chunks_are_compact_json(gateway: Gateway) -> None:

@@ -30,7 +30,7 @@ async def until(condition: Callable[[], bool]) -> None:
 @pytest.fixture
 async def url(gateway: Gateway) -> AsyncIterator[str]:
     """The gateway behind a real server."""
-    server = uvicorn.Server(uvicorn.Config(gateway.app, port=0, log_config=None))
+    server = uvicorn.Server(uvicorn.Config(gateway.app, port=0, log_config=None, timeout_graceful_shutdown=1))
     serving = asyncio.create_task(server.serve())
     await until(lambda: server.started)
     yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"

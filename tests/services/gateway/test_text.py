@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
 from adasd.core.errors import InvalidRequest
-from services.gateway.control_tokens import CLOSE, OPEN
+from services.gateway.control_tokens import CLOSE, OPEN, _any_of
 from services.gateway.template import ChatTemplate
 from services.gateway.text import ChatText
 from tests.services.gateway.tokenizers import (
@@ -130,6 +131,16 @@ class _SideBySide(ChatText):
 
 
 SIDE_BY_SIDE = _SideBySide()
+
+
+@given(
+    st.lists(st.text(st.sampled_from("ab|<"), min_size=1, max_size=4), max_size=8),
+    st.text(st.sampled_from("ab|<"), max_size=12),
+)
+def test_the_longest_of_several_tokens_is_found(tokens: list[str], text: str) -> None:
+    """Against plain alternatives, the longest first."""
+    expected = re.findall("|".join(map(re.escape, sorted(tokens, key=len, reverse=True))) or "(?!)", text)
+    assert re.findall(_any_of(tokens) or "(?!)", text) == expected
 
 
 def test_two_messages_do_not_join_into_a_control_token() -> None:
