@@ -70,6 +70,4 @@ class DrafterConnection(Connection):
 
     def open(self) -> DrafterStream:
         """One stream, for all rounds of one generation."""
-        return Duplex(
-            self._stub.Propose, codec.encode_draft_request, codec.decode_draft_reply, self._limits.message_bytes
-        )
+        return Duplex(self._stub.Propose, codec.encode_draft_request, codec.decode_draft_reply, self._limits)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 import grpc.aio
 
 from adasd.core.errors import AdasdError, ServiceUnavailable
+from adasd.rpc.options import MessageLimits
 from adasd.rpc.status import error_of, is_grpcs_own_fault
 
 Request = TypeVar("Request")
@@ -16,6 +18,8 @@ Reply = TypeVar("Reply")
 
 CLOSE_SECONDS = 1.0
 """How long an idle stream may take to end before it is cut."""
+STATUS_SECONDS = 0.2
+"""How long to wait for the peer's status once a write has failed."""
 
 
 class Duplex(Generic[Request, Reply]):
@@ -30,18 +34,18 @@ class Duplex(Generic[Request, Reply]):
         method: Callable[[AsyncIterator[Any]], Any],
         encode: Callable[[Request], Any],
         decode: Callable[[Any], Reply],
-        limit: int,
+        limits: MessageLimits,
     ) -> None:
-        """limit: bytes of a request."""
         self._requests: asyncio.Queue[Any] = asyncio.Queue()
         self._replies: asyncio.Queue[Reply | AdasdError] = asyncio.Queue()
         self._encode = encode
         self._decode = decode
-        self._limit = limit
+        self._limit = limits.message_bytes
         self._pending = 0
-        self._ended: grpc.aio.AioRpcError | None = None
+        self._status: grpc.aio.AioRpcError | None = None
+        self._told = asyncio.Event()
         self._call = method(self._outgoing())
-        self._call.add_done_callback(self._note_end)
+        self._call.add_done_callback(self._note_status)
         self._reader = asyncio.create_task(self._read())
 
     @property
@@ -50,7 +54,7 @@ class Duplex(Generic[Request, Reply]):
         return self._pending
 
     def send(self, request: Request) -> None:
-        """Queue a request; what goes wrong with it later is raised by `receive`. Raises AdasdError if it is too large."""
+        """Queue a request; what goes wrong later is raised by `receive`. Raises AdasdError if it is too large."""
         message = self._encode(request)
         if message.ByteSize() > self._limit:
             raise AdasdError(f"a message of {message.ByteSize()} bytes, at most {self._limit} can be sent")
@@ -102,17 +106,26 @@ class Duplex(Generic[Request, Reply]):
         except AdasdError as error:
             return error
         except grpc.aio.AioRpcError as error:
-            return error_of(self._ended or error)
+            return error_of(await self._peers_status(error))
         except asyncio.CancelledError:
             return ServiceUnavailable("the stream was cut")
         return ServiceUnavailable("the peer ended the stream")
 
-    def _note_end(self, call: Any) -> None:
-        """Keep what the peer said: gRPC lets a write that fails as the call ends overwrite it (grpc/grpc#36066)."""
-        if self._ended is None or is_grpcs_own_fault(self._ended):
+    def _note_status(self, call: Any) -> None:
+        """Keep what the peer said, once it has: a write that fails later overwrites it."""
+        if not self._told.is_set():
             metadata = _at_once(call.trailing_metadata()) or grpc.aio.Metadata()
             code, details = _at_once(call.code()), _at_once(call.details())
-            self._ended = grpc.aio.AioRpcError(code, grpc.aio.Metadata(), metadata, details, "")
+            self._status = grpc.aio.AioRpcError(code, grpc.aio.Metadata(), metadata, details, "")
+            if not is_grpcs_own_fault(self._status):
+                self._told.set()
+
+    async def _peers_status(self, error: grpc.aio.AioRpcError) -> grpc.aio.AioRpcError:
+        """What the peer said at the end. A write that fails as the call ends hides it (grpc/grpc#36066)."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STATUS_SECONDS):
+                await self._told.wait()
+        return self._status or error
 
 
 def _at_once(answer: Coroutine[Any, Any, Any]) -> Any:

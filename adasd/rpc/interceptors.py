@@ -80,7 +80,7 @@ class DomainErrors(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # gen
             self._translated(handler.unary_unary, method), handler.request_deserializer, handler.response_serializer
         )
 
-    def _translated(self, behaviour: Any, method: str) -> Any:
+    def _translated(self, behaviour: Any, method: str) -> Behaviour:
         async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
             try:
                 with self._calls:

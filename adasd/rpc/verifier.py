@@ -70,6 +70,4 @@ class VerifierConnection(Connection):
 
     def open(self) -> VerifierStream:
         """One stream, for all rounds of one generation."""
-        return Duplex(
-            self._stub.Verify, codec.encode_verify_request, codec.decode_verify_reply, self._limits.message_bytes
-        )
+        return Duplex(self._stub.Verify, codec.encode_verify_request, codec.decode_verify_reply, self._limits)

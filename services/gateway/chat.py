@@ -60,7 +60,8 @@ class Engine:
             stack.push_async_callback(_close, drafter, verifier)
             await store.create(self._record(admitted, target), AcceptanceState().pack())
             ownership = Ownership(request.session, self.owner, FIRST_EPOCH)
-            async for step in generate(context, controller, boundary, drafter, verifier, store, ownership):
+            steps = generate(context, controller, boundary, drafter, verifier, store, ownership)
+            async for step in await stack.enter_async_context(aclosing(steps)):
                 self.metrics.round(step)
                 yield boundary.take_pieces(), step
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 from adasd.core.adaptive import patches
@@ -33,7 +33,7 @@ async def generate(
     verifier: Verifier,
     store: SessionStore,
     ownership: Ownership,
-) -> AsyncIterator[Round]:
+) -> AsyncGenerator[Round, None]:
     """Rounds until the boundary; a round is yielded once it is committed, never before."""
     state = GenerationState()
     if not isinstance(controller.stopping, Off):

@@ -25,10 +25,11 @@ class SessionStream(Generic[Question, Answer]):
     def send(self, context: Context, question: Callable[[ContextDelta], Question]) -> Duplex[Question, Answer]:
         """Send what the peer has not seen of the context, and the question about it."""
         duplex = self._opened()
-        start, self._sent = self._sent, context.base
+        start = self._sent
         ids = context.ids[start:]
         delta = ContextDelta(self._session, context.base, context.prompt_length, start, ids, context.hash)
         duplex.send(question(delta))
+        self._sent = context.base
         return duplex
 
     async def ask(self, context: Context, round_number: int, question: Callable[[ContextDelta], Question]) -> Answer:

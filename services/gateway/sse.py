@@ -35,8 +35,9 @@ class Reply:
     streaming: the first event is out. complete: the last of it has been handed to the server.
     """
 
-    def __init__(self, send: Send, headers: Mapping[str, str]) -> None:
+    def __init__(self, send: Send, headers: Mapping[str, str], read_seconds: float = READ_SECONDS) -> None:
         self._send = send
+        self._read_seconds = read_seconds
         self._headers = dict(headers)
         self.streaming = False
         self.complete = False
@@ -74,7 +75,7 @@ class Reply:
     async def _body(self, data: bytes, more: bool) -> None:
         self.complete = not more
         try:
-            async with asyncio.timeout(READ_SECONDS):
+            async with asyncio.timeout(self._read_seconds):
                 await self._send({"type": "http.response.body", "body": data, "more_body": more})
         except TimeoutError:
             raise ClientGone from None

@@ -18,10 +18,10 @@ from adasd.core.context import Context
 from adasd.core.errors import AdasdError
 from adasd.core.messages import ContextDelta, DraftRequest, VerifyRequest
 from adasd.core.types import Draft, DraftPlan, SamplingParams
-from adasd.rpc.drafter import DrafterService
+from adasd.rpc.drafter import DrafterConnection, DrafterService, DrafterStream
 from adasd.rpc.options import MessageLimits
 from adasd.rpc.server import Server, Service
-from adasd.rpc.verifier import VerifierService
+from adasd.rpc.verifier import VerifierConnection, VerifierService, VerifierStream
 from adasd.runtime.device import DeviceThread
 from adasd.runtime.loading import Loaded, load_model
 from adasd.runtime.options import Role, RuntimeOptions
@@ -133,6 +133,40 @@ async def fails(call: Awaitable[Any]) -> AdasdError:
     except AdasdError as error:
         return error
     raise AssertionError("nothing was raised")
+
+
+@asynccontextmanager
+async def drafting(service: Running, limits: MessageLimits = LIMITS) -> AsyncIterator[DrafterStream]:
+    connection = DrafterConnection(service.address, limits)
+    stream = connection.open()
+    try:
+        yield stream
+    finally:
+        await stream.close()
+        await connection.close()
+
+
+@asynccontextmanager
+async def verifying(service: Running, limits: MessageLimits = LIMITS) -> AsyncIterator[VerifierStream]:
+    connection = VerifierConnection(service.address, limits)
+    stream = connection.open()
+    try:
+        yield stream
+    finally:
+        await stream.close()
+        await connection.close()
+
+
+async def draft(service: Running, request: DraftRequest) -> Draft:
+    async with drafting(service) as stream:
+        stream.send(request)
+        return (await stream.receive()).draft
+
+
+async def verify(service: Running, request: VerifyRequest) -> tuple[int, ...]:
+    async with verifying(service) as stream:
+        stream.send(request)
+        return (await stream.receive()).verdict.tokens
 
 
 def delta(context: Context, start: int = 0, session: bytes = bytes(16)) -> ContextDelta:

@@ -107,10 +107,12 @@ async def test_a_gateway_that_stops_ends_what_outlasts_its_grace(gateway: Gatewa
     await until(lambda: gateway.peers.open == 4)
     gateway.services.readiness.draining = True
     await gateway.services.capacity.drain(grace=0.5)
-    *chunks, last = events(await streaming)
+    async with asyncio.timeout(PATIENCE):
+        begun, whole = await asyncio.gather(streaming, waiting)
+    *chunks, last = events(begun)
     assert chunks, "the stream had begun"
     assert last["error"]["code"] == "service_unavailable"
-    assert (await waiting).status_code == 503
+    assert whole.status_code == 503
     refused = await gateway.post()
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
     assert "stopping" in (await gateway.client.get("/readyz")).json()["error"]["message"]

@@ -187,4 +187,4 @@ async def test_a_second_signal_does_not_wait(gateway: Gateway) -> None:
         server.handle_exit(signal.SIGINT, None)
     async with asyncio.timeout(20):
         await serving
-    assert (await answer).status_code == 503
+        assert (await answer).status_code == 503
