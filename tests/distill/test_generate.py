@@ -86,3 +86,10 @@ def test_samples_follow_the_softmax_at_each_rows_temperature() -> None:
         expected = torch.softmax(logits / temperature, -1) * 4000
         assert (torch.bincount(drawn, minlength=5) - expected).abs().max() < 2, "a grid of uniforms leaves no chance"
     assert sample(logits.repeat(2, 1), torch.tensor([0.0, 0.0]), uniforms[[0, -1]]).tolist() == [2, 2]
+
+
+def test_it_stops_before_the_step_at_which_it_is_told_to(target: LlamaForCausalLM) -> None:
+    answers = iter((False, False, True))
+    found = list(_generator(target, slots=2).answers(_questions(8), lambda: next(answers)))
+    assert all(len(answer.ids) <= 2 for answer in found)
+    assert next(answers, None) is None

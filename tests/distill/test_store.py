@@ -25,7 +25,7 @@ def _same(left: Answer, right: Answer) -> bool:
 
 
 def test_what_is_added_comes_back_from_parts_within_their_limit(tmp_path: Path) -> None:
-    answers = [_answer(index, 1 + index % 40) for index in range(60)]
+    answers = [_answer(index, 1 + index * 7 % 240) for index in range(60)]
     store = AnswerStore(tmp_path, part_bytes=20_000)
     for answer in answers:
         store.add(answer)
@@ -42,7 +42,8 @@ def test_a_part_cut_short_is_dropped_and_its_number_taken_again(tmp_path: Path) 
     store = AnswerStore(tmp_path)
     store.add(_answer(1, 5))
     store.flush()
-    (tmp_path / "part-00001.partial").write_bytes(b"half a header")
+    for number in (1, 7):
+        (tmp_path / f"part-{number:05d}.partial").write_bytes(b"half a header")
     resumed = AnswerStore(tmp_path)
     resumed.add(_answer(2, 5))
     resumed.flush()

@@ -1,4 +1,4 @@
-"""The verifier with an acceptance that is a tenth too generous: what the distribution test must see."""
+"""The verifier with an acceptance that is too generous: what the distribution test must see."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from adasd.core.types import Evidence
 
 
 def too_generous(evidence: Evidence, key: DrawKey, draws: Draws) -> bool:
-    return draws.bernoulli(key, min(1.0, 1.3 * evidence.p / evidence.q))
+    return draws.bernoulli(key, min(1.0, 3.0 * evidence.p / evidence.q))
 
 
 acceptance.exact_test = too_generous

@@ -8,8 +8,8 @@ import time
 
 import openai
 import pytest
-from adasd.runtime.pair import ensure_demo_pair
 
+from adasd.runtime.pair import ensure_demo_pair
 from tests.e2e.conftest import Served
 
 pytestmark = [pytest.mark.pair, pytest.mark.slow]

@@ -88,7 +88,7 @@ def test_nobody_else_can_reach_it() -> None:
         assert stat.S_IMODE(redis.server.socket.stat().st_mode) == 0o700
         listening = [
             connection
-            for process in descendants(os.getpid())
+            for process in processes_of(redis)
             for connection in process.net_connections("inet")
             if connection.status == psutil.CONN_LISTEN
         ]
