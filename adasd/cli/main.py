@@ -6,12 +6,16 @@ import typer
 
 from adasd.cli.bench import bench
 from adasd.cli.chat import chat
+from adasd.cli.distill import distill
+from adasd.cli.inspect import inspect
 from adasd.cli.up import up
 
 app = typer.Typer(help="AdaSD: adaptive speculative decoding as a service.", no_args_is_help=True, add_completion=False)
 app.command()(up)
 app.command()(chat)
 app.command()(bench)
+app.command()(inspect)
+app.command()(distill)
 
 if __name__ == "__main__":
     app()
