@@ -189,6 +189,7 @@ def test_a_block_without_candidates_has_no_evidence(backend: Backend, sampling: 
 def test_rows_of_every_kind_in_one_block(backend: Backend) -> None:
     rng = np.random.default_rng(5)
     logits = rng.normal(0.0, 2.0, (5, 30))
+    logits[:, 0] = 3.0  # likely, so that padding with id 0 would show
     rows: list[Row] = [
         PointRow(4),
         sparse_row(ids(2, 9, 11), np.array([0.2, 0.5, 0.3])),
