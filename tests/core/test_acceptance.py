@@ -90,3 +90,8 @@ def test_what_relaxation_costs() -> None:
 def test_an_unknown_rule_is_refused_with_the_list() -> None:
     with pytest.raises(InvalidRequest, match="exact, adasd, adasd-anchored, coupled"):
         verification("typical")
+
+
+def test_the_presets_differ_in_what_files_a_distance() -> None:
+    """The paper's rule learns from its own decisions, the anchored one from the exact test."""
+    assert [verification(name).labels for name in ("adasd", "adasd-anchored")] == ["own", "exact"]

@@ -90,3 +90,12 @@ def test_counters() -> None:
     assert state.counters.mean_acceptance_length == 2.0
     assert state.counters.acceptance_rate == pytest.approx(2 / 3)
     assert Counters().acceptance_rate is None
+
+
+def test_patches_join_neighbours_and_nothing_else() -> None:
+    old, new = bytearray(32), bytearray(32)
+    for offset in (4, 8, 16):
+        new[offset] = 1
+    found = list(patches(bytes(old), bytes(new)))
+    assert found == [(4, bytes(new[4:12])), (16, bytes(new[16:20]))]
+    assert list(patches(bytes(new), bytes(new))) == []
