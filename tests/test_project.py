@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -44,3 +45,24 @@ def test_every_setting_is_documented() -> None:
         names = [name for name in known_variables(kind) if not name.endswith(groups)]
         shown = [name.replace(f"ADASD_{service}_", "ADASD_{SERVICE}_") if service else name for name in names]
         assert [name for name in shown if f"`{name}`" not in text] == []
+
+
+def test_documented_defaults_are_those_of_the_code() -> None:
+    from adasd.runtime.options import RuntimeOptions
+    from adasd.state.connection import StoreSettings
+    from services.gateway.settings import GatewaySettings
+    from services.replica.settings import ReplicaSettings
+
+    rows = [line.split("|") for line in (ROOT / "docs" / "settings.md").read_text().splitlines() if "ADASD_" in line]
+    documented = {cells[1].strip(" `"): cells[3].strip(" `") for cells in rows if len(cells) == 5}
+
+    def check(prefix: str, defaults: dict[str, object]) -> None:
+        for name, value in defaults.items():
+            expected = "none" if value in (None, "") else str(value)
+            assert documented[f"{prefix}{name.upper()}"] == expected, name
+
+    check("ADASD_GATEWAY_STORE__", dataclasses.asdict(StoreSettings()))
+    check("ADASD_{SERVICE}_RUNTIME__", dataclasses.asdict(RuntimeOptions()))
+    for prefix, kind in (("ADASD_GATEWAY_", GatewaySettings), ("ADASD_{SERVICE}_", ReplicaSettings)):
+        fields = kind.model_fields.items()
+        check(prefix, {n: f.default for n, f in fields if not f.is_required() and n not in ("store", "runtime")})

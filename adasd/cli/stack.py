@@ -15,6 +15,7 @@ from types import TracebackType
 
 from adasd.cli.processes import Child, free_port
 from adasd.core.errors import ServiceUnavailable
+from adasd.runtime.toy import is_toy
 from adasd.state.embedded import EmbeddedRedis
 
 RESTARTS_A_MINUTE = 5
@@ -71,7 +72,7 @@ class Stack:
         redis_url = options.redis_url or self._exits.enter_context(EmbeddedRedis()).url
         port = options.port or free_port()
         self.url = f"http://{options.host}:{port}"
-        student_of = {} if options.target.startswith("toy") else {"ADASD_DRAFTER_RUNTIME__TARGET": options.target}
+        student_of = {} if is_toy(options.target) else {"ADASD_DRAFTER_RUNTIME__TARGET": options.target}
         drafter = self._add_model("drafter", options.draft, **student_of)
         verifier = self._add_model("verifier", options.target)
         self._add(

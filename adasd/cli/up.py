@@ -13,10 +13,10 @@ from rich.console import Console
 
 from adasd.cli.stack import Stack, StackOptions
 from adasd.core.errors import AdasdError, InvalidRequest
+from adasd.runtime.toy import ToySpec, is_toy, write_toy_model
 
 console = Console(highlight=False)
 WATCH_SECONDS = 0.5
-TOY = "toy:"
 
 
 def up(
@@ -76,8 +76,8 @@ def stack_options(
     return StackOptions(
         draft=draft,
         target=target,
-        tokenizer=_toy_tokenizer(target, logs) if target.startswith(TOY) else Path(target),
-        model_name=name or ("toy" if target.startswith(TOY) else Path(target).name),
+        tokenizer=_toy_tokenizer(target, logs) if is_toy(target) else Path(target),
+        model_name=name or ("toy" if is_toy(target) else Path(target).name),
         logs=logs,
         host=host,
         port=port,
@@ -87,8 +87,6 @@ def stack_options(
 
 def _toy_tokenizer(spec: str, logs: Path) -> Path:
     """A toy model has no folder of its own; the gateway reads its tokenizer from one beside the logs."""
-    from adasd.runtime.toy import ToySpec, write_toy_model
-
     folder = logs / "toy-tokenizer"
     write_toy_model(folder, ToySpec.parse(spec))
     return folder

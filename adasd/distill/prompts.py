@@ -58,7 +58,10 @@ def read_prompts(source: str, path: Path) -> Iterator[Prompt]:
     """
     with path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines):
-            turns = _turns(json.loads(line))
+            try:
+                turns = _turns(json.loads(line))
+            except ValueError as error:
+                raise InvalidRequest(f"{path}:{number + 1} is not JSON: {error}", "prompts") from error
             if turns is None:
                 raise InvalidRequest(f"{path}:{number + 1} holds no prompt", "prompts")
             if turns and all(turn.strip() for turn in turns):

@@ -11,7 +11,7 @@ from adasd.core.draws import CounterDraws
 from adasd.core.host import HostKernels
 from adasd.runtime.base import CausalRuntime
 from adasd.runtime.options import Dtype, Role, RuntimeOptions
-from adasd.runtime.toy import PREFIX, ToyRuntime, ToySpec
+from adasd.runtime.toy import ToyRuntime, ToySpec, is_toy
 
 __all__ = ["Dtype", "Loaded", "Role", "RuntimeOptions", "load_model"]
 
@@ -23,12 +23,10 @@ def load_model(spec: str, role: Role, options: RuntimeOptions) -> Loaded:
 
     Torch is imported for folders only. Raises InvalidRequest for what cannot be served, with the reason.
     """
-    match spec.partition(":"):
-        case (prefix, _, _) if prefix == PREFIX:
-            toy = ToySpec.parse(spec)
-            return ToyRuntime(replace(toy, context=options.served(toy.context))), HostKernels(options.support)
-        case _:
-            return _load_folder(Path(spec), role, options)
+    if is_toy(spec):
+        toy = ToySpec.parse(spec)
+        return ToyRuntime(replace(toy, context=options.served(toy.context))), HostKernels(options.support)
+    return _load_folder(Path(spec), role, options)
 
 
 def _load_folder(folder: Path, role: Role, options: RuntimeOptions) -> Loaded:

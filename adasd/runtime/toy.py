@@ -91,6 +91,11 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
 _REAL = {"sharpness", "eos_bias", "mix", "delay_ms"}
 
 
+def is_toy(spec: str) -> bool:
+    """Whether a model's spec names a toy, not a folder."""
+    return spec.partition(":")[0] == PREFIX
+
+
 def _parse_entry(entry: str) -> tuple[str, Any]:
     key, _, value = (part.strip() for part in entry.partition("="))
     known = [field.name for field in fields(ToySpec)]

@@ -75,3 +75,10 @@ def test_past_the_limit_held_out_prompts_are_left_out() -> None:
 def test_sources_take_turns() -> None:
     split = split_prompts([*_prompts("a", 100), *_prompts("b", 100)], 1, 0.0, 0)
     assert [prompt.source for prompt in split.training[:6]] == ["a", "b", "a", "b", "a", "b"]
+
+
+def test_a_line_that_is_not_json_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text('"a prompt"\n{broken\n')
+    with pytest.raises(InvalidRequest, match=r"x\.jsonl:2 is not JSON"):
+        list(read_prompts("set", path))

@@ -16,7 +16,7 @@ from adasd.cli.stack import Stack, StackOptions
 from adasd.runtime.loading import RuntimeOptions, load_model
 from adasd.runtime.local import LocalPair
 from adasd.runtime.replica import Replica
-from adasd.runtime.toy import ToySpec, write_toy_model
+from adasd.runtime.toy import ToySpec, is_toy, write_toy_model
 from adasd.state.base import StoredSession
 from adasd.state.redis_store import RedisStore
 
@@ -71,7 +71,7 @@ class Served:
     @cached_property
     def oracle(self) -> LocalPair:
         """The same two models in this process."""
-        options = RuntimeOptions(target=None if self.target.startswith("toy") else Path(self.target))
+        options = RuntimeOptions(target=None if is_toy(self.target) else Path(self.target))
         draft, target = (
             Replica(*load_model(spec, role, options))  # type: ignore[arg-type]
             for spec, role in ((self.draft, "draft"), (self.target, "target"))

@@ -17,7 +17,7 @@ from adasd.runtime.fingerprint import vocabulary_fingerprint, weights_fingerprin
 from adasd.runtime.hf import HFRuntime
 from adasd.runtime.loading import RuntimeOptions, load_model
 from adasd.runtime.student import EMBEDDING, HEAD
-from adasd.runtime.toy import ToyRuntime
+from adasd.runtime.toy import ToyRuntime, is_toy
 from adasd.runtime.toy_tokenizer import toy_tokenizer, write_toy_files
 from tests.runtime.models import CONTEXT, VOCABULARY, model
 
@@ -162,3 +162,11 @@ def test_the_weights_fingerprint_sees_one_changed_tensor(tmp_path: Path) -> None
 def test_a_folder_without_weights_has_no_fingerprint(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         weights_fingerprint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"), [("toy:seed=1", True), ("toy", True), ("toys/llama", False), ("toy-llama", False)]
+)
+def test_only_a_toys_prefix_makes_a_toy(spec: str, expected: bool) -> None:
+    """A folder whose name begins alike is a folder."""
+    assert is_toy(spec) is expected
