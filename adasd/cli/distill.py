@@ -48,6 +48,9 @@ def distill(
     batch: Annotated[int, typer.Option(help="Positions of a training step.")] = 4096,
     slots: Annotated[int, typer.Option(help="Answers written at a time by each worker.")] = 96,
     workers: Annotated[int, typer.Option(help="Threads that work side by side; best one a core.")] = 2,
+    precision: Annotated[
+        str, typer.Option(help="float32, or bfloat16 to write faster, on CPUs that multiply it.")
+    ] = "float32",
     seed: Annotated[int, typer.Option(help="Of prompts' order, draws and batches.")] = 0,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     ablate: Annotated[str | None, typer.Option(help="Compare students LAYERS:VOCABULARY;... on the answers.")] = None,
@@ -86,6 +89,7 @@ def distill(
             longest_prompt=longest_prompt,
             slots=slots,
             workers=workers,
+            precision=precision,
         )
         variants = parse_variants(ablate) if ablate else ()
         with progress() as show:

@@ -59,16 +59,24 @@ class Generator:
     """Batched sampling from one target at fixed shapes: `slots` rows a step, busy or not.
 
     limit: tokens of an answer. length: positions of a slot; a prompt may have at most `length - limit`.
+    dtype: of the products below the head, on the CPU; logits, and what is kept of them, stay float32.
     The model's linear layers are packed, so the model serves nothing else afterwards.
     """
 
     def __init__(
-        self, model: PreTrainedModel, eos_ids: Iterable[int], slots: int = 128, limit: int = 256, length: int = 512
+        self,
+        model: PreTrainedModel,
+        eos_ids: Iterable[int],
+        slots: int = 128,
+        limit: int = 256,
+        length: int = 512,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         self._width = head_weight(model).shape[1]
+        untyped: Any = model
+        pack_linears(untyped.base_model, dtype)
         pack_linears(model)
         model.set_attn_implementation(SLOT_ATTENTION)
-        untyped: Any = model
         self._body, self._head = untyped.base_model, untyped.get_output_embeddings()
         self._layers = model.config.get_text_config(decoder=True).num_hidden_layers
         self._eos, self._device = frozenset(eos_ids), model.device

@@ -22,7 +22,7 @@ class Recipe:
 
     vocabulary: ids the head knows. limit: tokens of an answer. longest_prompt: in tokens. slots: rows in flight of each
     of `workers` threads. answers: at most so many are written, in `writing_seconds` at most. held_out: prompts of each
-    source.
+    source. precision: of the products in which answers to train on are written; held-out ones are float32.
     """
 
     target: str
@@ -39,6 +39,7 @@ class Recipe:
     slots: int = 96
     workers: int = 1
     held_out: int = 24
+    precision: str = "float32"
 
     def __post_init__(self) -> None:
         if self.answers is None and self.writing_seconds is None:

@@ -18,6 +18,7 @@ from adasd.distill.construct import check_layers, frequent_ids, student_from, st
 from adasd.distill.evaluate import Group, Score, pooled, score
 from adasd.distill.export import write_student
 from adasd.distill.generate import Generator, Question
+from adasd.distill.packed import PRECISIONS, check_precision
 from adasd.distill.prompts import Split, parse_source, read_prompts, split_prompts
 from adasd.distill.recipe import HELD_OUT_SHARE, HELD_OUT_TEMPERATURES, Recipe, Stage, open_stage
 from adasd.distill.store import AnswerStore
@@ -60,6 +61,7 @@ def write(recipe: Recipe, out: Path, device: str = "cpu", show: Show = silent) -
         check_layers(teacher.model, recipe.layers)
     else:
         load_student(Path(recipe.init), teacher.model)
+    check_precision(recipe.precision, device)
     stage = open_stage(out, recipe)
     keep_freed_memory()
     _write(teacher, split, stage, out, show)
@@ -84,16 +86,28 @@ def _write(teacher: Teacher, split: Split, stage: Stage, out: Path, show: Show) 
     if stage.written:
         return
     recipe = stage.recipe
-    generator = Generator(
-        teacher.fresh_model(), teacher.eos_ids, recipe.slots, recipe.limit, recipe.limit + recipe.longest_prompt
-    )
     judged = AnswerPlan(HELD_OUT_TEMPERATURES, len(HELD_OUT_TEMPERATURES), recipe.writing.seed)
     held_out = judged.questions(split.held_out, teacher.tokenize, recipe.longest_prompt)
     training = recipe.writing.questions(split.training, teacher.tokenize, recipe.longest_prompt)
-    for folder, questions in (("held-out", held_out), ("answers", islice(training, recipe.answers))):
+    for folder, questions, precision in (
+        ("held-out", held_out, "float32"),
+        ("answers", islice(training, recipe.answers), recipe.precision),
+    ):
+        generator = _generator(teacher, recipe, precision)
         _write_timed(generator, questions, AnswerStore(out / folder), stage, partial(show, folder))
     stage.written = True
     stage.save()
+
+
+def _generator(teacher: Teacher, recipe: Recipe, precision: str) -> Generator:
+    return Generator(
+        teacher.fresh_model(),
+        teacher.eos_ids,
+        recipe.slots,
+        recipe.limit,
+        recipe.limit + recipe.longest_prompt,
+        PRECISIONS[precision],
+    )
 
 
 def _write_timed(
