@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 
 import numpy as np
 
@@ -14,8 +14,23 @@ from adasd.core.types import Draft, DraftPlan, Row
 Propose = Callable[[Sequence[int]], Proposal | None]
 """The draft's row after the committed context and these candidates; None to give up early."""
 
+Drafting = Generator[Sequence[int], Proposal | None, Draft]
+"""A block in the making: yields its candidates so far, is sent the draft's row after them, returns the block."""
+
 
 def draft_block(propose: Propose, plan: DraftPlan, base: int, draws: Draws, eos_ids: Collection[int]) -> Draft:
+    """One block on its own; see `drafting`."""
+    block = drafting(plan, base, draws, eos_ids)
+    try:
+        candidates = next(block)
+        while True:
+            candidates = block.send(propose(candidates))
+    except StopIteration as end:
+        draft: Draft = end.value
+        return draft
+
+
+def drafting(plan: DraftPlan, base: int, draws: Draws, eos_ids: Collection[int]) -> Drafting:
     """Draft until the plan's bound, an EOS, an empty row, or the candidate whose entropy exceeds the threshold.
 
     A candidate, once sampled, is in the block: leaving one out after looking at it would not be exact.
@@ -24,7 +39,7 @@ def draft_block(propose: Propose, plan: DraftPlan, base: int, draws: Draws, eos_
     entropies: list[float] = []
     rows: list[Row] = []
     while len(ids) < plan.max_candidates:
-        proposal = propose(ids)
+        proposal = yield ids
         if proposal is None or proposal.row is None:
             break
         token, row = _draw(proposal.row, plan.coupled, base, len(ids), draws)

@@ -44,6 +44,19 @@ class ContextDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class Timing:
+    """Where a replica's time for one message went, in seconds. forwards: passes of the model it took part in.
+
+    queue: waiting for the device. forward: in these passes, whoever else was in them. rules: sampling or judging.
+    """
+
+    forwards: int = 0
+    queue: float = 0.0
+    forward: float = 0.0
+    rules: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class DraftRequest:
     """Draft after `context.base` as far as the plan goes; a plan of 0 candidates only reads the context."""
 
@@ -60,6 +73,7 @@ class DraftReply:
     round_number: int
     base: int
     draft: Draft
+    timing: Timing = Timing()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +98,4 @@ class VerifyReply:
     round_number: int
     base: int
     verdict: Verdict
+    timing: Timing = Timing()

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from adasd.core.context import pack_ids, unpack_ids
 from adasd.core.errors import AdasdError, InvalidDraft, InvalidRequest
-from adasd.core.messages import ContextDelta, DraftReply, DraftRequest, ModelInfo, VerifyReply, VerifyRequest
+from adasd.core.messages import ContextDelta, DraftReply, DraftRequest, ModelInfo, Timing, VerifyReply, VerifyRequest
 from adasd.core.types import Draft, DraftPlan, Emission, Judgement, Row, SamplingParams, Verdict
 from adasd.rpc.rows import OpaqueRow, decode_row, encode_row
 from adasd.rpc.v1 import common_pb2, drafter_pb2, verifier_pb2
@@ -83,13 +83,15 @@ def decode_draft_request(message: drafter_pb2.DraftRequest) -> DraftRequest:
 
 
 def encode_draft_reply(reply: DraftReply) -> drafter_pb2.DraftReply:
-    return drafter_pb2.DraftReply(round=reply.round_number, base=reply.base, draft=_encode_draft(reply.draft))
+    return drafter_pb2.DraftReply(
+        round=reply.round_number, base=reply.base, draft=_encode_draft(reply.draft), timing=_encode_timing(reply.timing)
+    )
 
 
 def decode_draft_reply(message: drafter_pb2.DraftReply) -> DraftReply:
     """Leaves the rows as they are: the gateway forwards them. Raises InvalidDraft."""
     rows = tuple(OpaqueRow(encoded) for encoded in message.draft.rows)
-    return DraftReply(message.round, message.base, _decode_draft(message.draft, rows))
+    return DraftReply(message.round, message.base, _decode_draft(message.draft, rows), _decode_timing(message.timing))
 
 
 def encode_verify_request(request: VerifyRequest) -> verifier_pb2.VerifyRequest:
@@ -124,6 +126,7 @@ def encode_verify_reply(reply: VerifyReply) -> verifier_pb2.VerifyReply:
         accepted=verdict.accepted,
         emission=_EMISSIONS[verdict.emission],
         judgements=[_encode_judgement(judgement) for judgement in verdict.judgements],
+        timing=_encode_timing(reply.timing),
     )
 
 
@@ -137,7 +140,16 @@ def decode_verify_reply(message: verifier_pb2.VerifyReply) -> VerifyReply:
             f"a verdict with {message.accepted} accepted candidates and {len(message.tokens)} bytes of ids"
         )
     judgements = tuple(_decode_judgement(judgement) for judgement in message.judgements)
-    return VerifyReply(message.round, message.base, Verdict(tokens, message.accepted, emission, judgements))
+    verdict = Verdict(tokens, message.accepted, emission, judgements)
+    return VerifyReply(message.round, message.base, verdict, _decode_timing(message.timing))
+
+
+def _encode_timing(timing: Timing) -> common_pb2.Timing:
+    return common_pb2.Timing(forwards=timing.forwards, queue=timing.queue, forward=timing.forward, rules=timing.rules)
+
+
+def _decode_timing(message: common_pb2.Timing) -> Timing:
+    return Timing(message.forwards, message.queue, message.forward, message.rules)
 
 
 def _encode_context(context: ContextDelta) -> common_pb2.Context:

@@ -29,11 +29,13 @@ class DraftRequest(_message.Message):
     def __init__(self, context: _Optional[_Union[_common_pb2.Context, _Mapping]] = ..., sampling: _Optional[_Union[_common_pb2.Sampling, _Mapping]] = ..., plan: _Optional[_Union[DraftPlan, _Mapping]] = ..., round: _Optional[int] = ...) -> None: ...
 
 class DraftReply(_message.Message):
-    __slots__ = ("round", "base", "draft")
+    __slots__ = ("round", "base", "draft", "timing")
     ROUND_FIELD_NUMBER: _ClassVar[int]
     BASE_FIELD_NUMBER: _ClassVar[int]
     DRAFT_FIELD_NUMBER: _ClassVar[int]
+    TIMING_FIELD_NUMBER: _ClassVar[int]
     round: int
     base: int
     draft: _common_pb2.Draft
-    def __init__(self, round: _Optional[int] = ..., base: _Optional[int] = ..., draft: _Optional[_Union[_common_pb2.Draft, _Mapping]] = ...) -> None: ...
+    timing: _common_pb2.Timing
+    def __init__(self, round: _Optional[int] = ..., base: _Optional[int] = ..., draft: _Optional[_Union[_common_pb2.Draft, _Mapping]] = ..., timing: _Optional[_Union[_common_pb2.Timing, _Mapping]] = ...) -> None: ...

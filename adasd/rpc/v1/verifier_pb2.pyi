@@ -48,17 +48,19 @@ class Judgement(_message.Message):
     def __init__(self, distance: _Optional[float] = ..., exact: _Optional[bool] = ..., accepted: _Optional[bool] = ..., loss: _Optional[float] = ..., floored: _Optional[bool] = ...) -> None: ...
 
 class VerifyReply(_message.Message):
-    __slots__ = ("round", "base", "tokens", "accepted", "emission", "judgements")
+    __slots__ = ("round", "base", "tokens", "accepted", "emission", "judgements", "timing")
     ROUND_FIELD_NUMBER: _ClassVar[int]
     BASE_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     EMISSION_FIELD_NUMBER: _ClassVar[int]
     JUDGEMENTS_FIELD_NUMBER: _ClassVar[int]
+    TIMING_FIELD_NUMBER: _ClassVar[int]
     round: int
     base: int
     tokens: bytes
     accepted: int
     emission: Emission
     judgements: _containers.RepeatedCompositeFieldContainer[Judgement]
-    def __init__(self, round: _Optional[int] = ..., base: _Optional[int] = ..., tokens: _Optional[bytes] = ..., accepted: _Optional[int] = ..., emission: _Optional[_Union[Emission, str]] = ..., judgements: _Optional[_Iterable[_Union[Judgement, _Mapping]]] = ...) -> None: ...
+    timing: _common_pb2.Timing
+    def __init__(self, round: _Optional[int] = ..., base: _Optional[int] = ..., tokens: _Optional[bytes] = ..., accepted: _Optional[int] = ..., emission: _Optional[_Union[Emission, str]] = ..., judgements: _Optional[_Iterable[_Union[Judgement, _Mapping]]] = ..., timing: _Optional[_Union[_common_pb2.Timing, _Mapping]] = ...) -> None: ...
