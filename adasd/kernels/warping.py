@@ -16,11 +16,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adasd.core.sampling import ROUNDING, check_peaks
+from adasd.core.sampling import ROUNDING
 from adasd.core.types import FloatArray, SamplingParams
+from adasd.kernels.selection import likeliest
 
 NEGLIGIBLE = -700.0
 """Log of a weight that adds nothing to a sum of weights; beyond it `exp` takes a slow path on the CPU."""
+
+BLOCK = 1024
+"""Terms of a sum that are added up on their own, see `total`."""
 
 WIDTHS = (256, 4096)
 """How many of the likeliest ids are ranked in search of a cut before the whole vocabulary is."""
@@ -44,12 +48,22 @@ def log_weights(logits: Tensor, peak: Tensor, temperature: float) -> Tensor:
     return logits.to(torch.float64, copy=True).sub_(peak).div_(temperature)
 
 
+def total(terms: Tensor) -> Tensor:
+    """Sum along the vocabulary, [rows, 1], with the same bits whatever the number of rows. terms: [rows, k].
+
+    Where only one sum is asked for, torch may split it among its threads; not so with sums as short as these.
+    """
+    whole = terms.shape[-1] // BLOCK
+    blocks = terms[:, : whole * BLOCK].view(len(terms), whole, BLOCK).sum(-1)
+    return torch.cat([blocks, terms[:, whole * BLOCK :]], -1).sum(-1, keepdim=True)
+
+
 def mass_and_entropy(logits: Tensor, peak: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """Sum of all weights, and the entropy in bits of the distribution they make; both float64 [rows, 1]."""
     logs = log_weights(logits, peak, temperature).clamp_(min=NEGLIGIBLE)
     weights = logs.exp()
-    mass = weights.sum(-1, keepdim=True)
-    mean_log = weights.mul_(logs).sum(-1, keepdim=True) / mass
+    mass = total(weights)
+    mean_log = total(weights.mul_(logs)) / mass
     return mass, ((mass.log() - mean_log) / math.log(2)).clamp(min=0.0)
 
 
@@ -69,11 +83,11 @@ def uncut(logits: Tensor, mass: Tensor) -> Cut:
 
 def top_k(logits: Tensor, peak: Tensor, sampling: SamplingParams) -> Cut:
     """The k likeliest ids and all that tie with the last of them."""
-    values = logits.topk(sampling.top_k).values
+    values = likeliest(logits, sampling.top_k)[0]
     kth = values[:, -1:]
     unlisted = (logits == kth).sum(-1, keepdim=True) - (values == kth).sum(-1, keepdim=True)
     weights = log_weights(values, peak, sampling.temperature).exp_()
-    mass = weights.sum(-1, keepdim=True) + unlisted * weights[:, -1:]
+    mass = total(weights) + unlisted * weights[:, -1:]
     return uncut(logits, mass)._replace(value=kth)
 
 
@@ -91,7 +105,7 @@ def kept_count(values: Tensor, weights: Tensor, cut: Cut, sampling: SamplingPara
 
 def narrowed(logits: Tensor, peak: Tensor, cut: Cut, sampling: SamplingParams, width: int) -> Cut:
     """top_p, then min_p, after `cut`; looks at the `width` likeliest ids only."""
-    values, ids = logits.topk(width)
+    values, ids = likeliest(logits, width)
     weights = log_weights(values, peak, sampling.temperature).exp_()
     count = kept_count(values, weights, cut, sampling)
     mass = weights.cumsum(-1).gather(-1, count - 1)
@@ -146,29 +160,37 @@ class Warped:
         return weights.div_(self.cut.mass).mul_(self.kept(logits, ids))
 
 
-def warp(logits: Tensor, sampling: SamplingParams, side: str) -> tuple[Warped, FloatArray]:
-    """The warped rows, and on the host the kept mass of each (1 / mass is its largest probability), [rows].
+class Summary(NamedTuple):
+    """Of every warped row, on the host: its largest logit, and the kept mass (1 / mass is its largest probability).
 
-    logits: [rows, vocabulary], temperature above 0. Raises NumericalFault with `side`. One transfer, and one more where
-    +inf or a nucleus wider than `WIDTHS[0]` turns up.
+    peaks: [rows]; where one is NaN or -inf, nothing else about that row means anything. masses: [rows].
+    """
+
+    peaks: FloatArray
+    masses: FloatArray
+
+
+def warp(logits: Tensor, sampling: SamplingParams) -> tuple[Warped, Summary]:
+    """The warped rows. logits: [rows, vocabulary], temperature above 0.
+
+    One transfer, and one more where +inf or a nucleus wider than `WIDTHS[0]` turns up.
     """
     vocabulary = logits.shape[-1]
-    return _warp(logits, sampling, side, [*(width for width in WIDTHS if width < vocabulary), vocabulary])
+    return _warp(logits, sampling, [*(width for width in WIDTHS if width < vocabulary), vocabulary])
 
 
-def _warp(logits: Tensor, sampling: SamplingParams, side: str, widths: Sequence[int]) -> tuple[Warped, FloatArray]:
+def _warp(logits: Tensor, sampling: SamplingParams, widths: Sequence[int]) -> tuple[Warped, Summary]:
     warped = attempt(logits, sampling, widths[0])
-    summary = torch.cat([warped.peak, warped.cut.mass, warped.cut.found], -1)
-    peaks, masses, found = summary.cpu().numpy().T
-    check_peaks(peaks, side)
+    peaks, masses, found = torch.cat([warped.peak, warped.cut.mass, warped.cut.found], -1).cpu().numpy().T
     if np.isposinf(peaks).any():
-        return _warp(forced(logits), sampling, side, widths)
-    if not found.all():
-        rows = np.flatnonzero(found == 0)
+        return _warp(forced(logits), sampling, widths)
+    rows = np.flatnonzero((found == 0) & np.isfinite(peaks))
+    if len(rows):
         device_rows = torch.from_numpy(rows).to(logits.device)
-        wider, masses[rows] = _warp(logits[device_rows], sampling, side, widths[1:])
+        wider, summary = _warp(logits[device_rows], sampling, widths[1:])
+        masses[rows] = summary.masses
         warped = warped.recut(device_rows, wider.cut)
-    return warped, masses
+    return warped, Summary(peaks, masses)
 
 
 def attempt(logits: Tensor, sampling: SamplingParams, width: int) -> Warped:
@@ -181,7 +203,7 @@ def attempt(logits: Tensor, sampling: SamplingParams, width: int) -> Warped:
         cut = top_k(logits, peak, sampling)
     else:
         logs = log_weights(logits, peak, sampling.temperature)
-        cut = uncut(logits, logs.clamp_(min=NEGLIGIBLE).exp_().sum(-1, keepdim=True))
+        cut = uncut(logits, total(logs.clamp_(min=NEGLIGIBLE).exp_()))
     if sampling.top_p < 1.0 or sampling.min_p > 0.0:
         cut = narrowed(logits, peak, cut, sampling, width)
     return Warped(logits, sampling.temperature, peak, cut)
