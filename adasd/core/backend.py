@@ -60,8 +60,10 @@ class Kernels(Protocol[Logits, D]):
         """The draft's row at one position. logits: [width]. Raises NumericalFault (side `draft`) on NaN."""
         ...
 
-    def propose_batch(self, logits: Logits, samplings: Sequence[SamplingParams]) -> Sequence[Proposal | NumericalFault]:
-        """`propose` for n positions of different requests. logits: [n, width]."""
+    def propose_batch(
+        self, rows: Sequence[Logits], samplings: Sequence[SamplingParams]
+    ) -> Sequence[Proposal | NumericalFault]:
+        """`propose` for positions of different requests. rows: logits of each, [width]."""
         ...
 
     def target(self, logits: Logits, sampling: SamplingParams) -> TargetRows[D]:

@@ -66,8 +66,10 @@ class HostKernels:
         entropy = entropy_bits(softmax(logits.astype(np.float64), sampling.temperature or 1.0))
         return Proposal(entropy, self._row(logits, warp(logits, sampling)))
 
-    def propose_batch(self, logits: FloatArray, samplings: Sequence[SamplingParams]) -> list[Proposal | NumericalFault]:
-        return [_outcome(self.propose, row, sampling) for row, sampling in zip(logits, samplings, strict=True)]
+    def propose_batch(
+        self, rows: Sequence[FloatArray], samplings: Sequence[SamplingParams]
+    ) -> list[Proposal | NumericalFault]:
+        return [_outcome(self.propose, row, sampling) for row, sampling in zip(rows, samplings, strict=True)]
 
     def _row(self, logits: FloatArray, q: FloatArray) -> Row:
         ids = np.flatnonzero(q)

@@ -109,14 +109,16 @@ class DeviceKernels:
     columns: Columns | None = None
 
     def propose(self, logits: Tensor, sampling: SamplingParams) -> Proposal:
-        return sound(self.propose_batch(logits[None], [sampling])[0])
+        return sound(self.propose_batch([logits], [sampling])[0])
 
-    def propose_batch(self, logits: Tensor, samplings: Sequence[SamplingParams]) -> list[Proposal | NumericalFault]:
-        logits = logits.detach()
+    def propose_batch(
+        self, rows: Sequence[Tensor], samplings: Sequence[SamplingParams]
+    ) -> list[Proposal | NumericalFault]:
+        logits = (rows[0][None] if len(rows) == 1 else torch.stack([*rows])).detach()
         found: dict[int, Proposal | NumericalFault] = {}
         for places, sampling in alike(samplings):
-            rows = logits if len(places) == len(logits) else logits[places]
-            found.update(zip(places, map(_proposal, self._positions(rows, sampling)), strict=True))
+            alike_rows = logits if len(places) == len(logits) else logits[places]
+            found.update(zip(places, map(_proposal, self._positions(alike_rows, sampling)), strict=True))
         return [found[place] for place in range(len(samplings))]
 
     def _positions(self, logits: Tensor, sampling: SamplingParams) -> list[Position]:
