@@ -86,7 +86,7 @@ class Engine:
             self._stepped(self._replica.batcher.step())
         except Exception:
             logger.exception("a step failed")
-            self._replica.batcher.fail(AdasdError())
+            self._replica.batcher.fail(AdasdError("internal error"))
         with self._lock:
             self._stepping = bool(self._replica.batcher.jobs or self._arrived)
             going_on = self._stepping

@@ -116,7 +116,7 @@ async def test_a_lost_session_costs_a_round() -> None:
     async with running("drafter") as service, remote(service.address, failures=failures, drafter_backoff=0) as drafter:
         await rounds(drafter, context, 2)
         assert service.host._replica is not None
-        service.host._replica._sessions.clear()
+        service.host._replica._sessions._sessions.clear()
         assert await rounds(drafter, context, 2) == [0, 4]
     assert failures == ["SessionNotFound"]
 

@@ -68,7 +68,7 @@ async def test_a_lost_session_is_sent_once_more() -> None:
     async with running("verifier") as service, remote(service.address) as verifier:
         await advance(verifier, context, 3)
         assert service.host._replica is not None
-        service.host._replica._sessions.clear()
+        service.host._replica._sessions._sessions.clear()
         await advance(verifier, context, 3)
         assert service.calls.counts == {"Verify": 2}
         assert service.metric("errors_total", type="SessionNotFound") == 1
