@@ -103,3 +103,4 @@ class Engine:
         """The device was shut down: nobody is left waiting."""
         self._begin()
         self._replica.batcher.fail(ServiceUnavailable("the device is shut down"))
+        self._stepping = False
