@@ -71,9 +71,9 @@ def round_weights(probabilities: FloatArray, total: int) -> IntArray:
     Rounds the cumulative sum, so no sort and no remainder to distribute. probabilities: [k], >= 0, sum 1.
     """
     cumulative = np.cumsum(probabilities)
-    steps = np.floor(cumulative * (total / cumulative[-1]) + 0.5).astype(np.int64)
-    weights: IntArray = np.diff(steps, prepend=0)
-    return weights
+    steps: IntArray = np.floor(cumulative * (total / cumulative[-1]) + 0.5).astype(np.int64)
+    steps[1:] -= steps[:-1]
+    return steps
 
 
 def sparse_row(ids: IntArray, probabilities: FloatArray) -> Row:
