@@ -84,15 +84,15 @@ def sparse_row(ids: IntArray, probabilities: FloatArray) -> Row:
 
 def sparse_rows(ids: IntArray, probabilities: FloatArray) -> list[Row]:
     """`sparse_row` of n rows side by side; an id of probability 0 is left out. ids, probabilities: [n, k]."""
-    order = np.argsort(ids, axis=-1)
-    weights = round_weights(np.take_along_axis(probabilities, order, -1), SPARSE_TOTAL)
-    ids = np.take_along_axis(ids, order, -1).astype(np.int64)
-    return [_positive(row, shares) for row, shares in zip(ids, weights, strict=True)]
+    sorted_places = np.arange(len(ids))[:, None], np.argsort(ids, axis=-1)
+    weights = round_weights(probabilities[sorted_places], SPARSE_TOTAL)
+    return [_positive(row, shares) for row, shares in zip(ids[sorted_places], weights, strict=True)]
 
 
 def _positive(ids: IntArray, weights: IntArray) -> Row:
     kept = weights.nonzero()[0]
-    return PointRow(int(ids[kept[0]])) if len(kept) == 1 else SparseRow(ids[kept], weights[kept])
+    ids, weights = ids[kept].astype(np.int64), weights[kept]
+    return PointRow(int(ids[0])) if len(ids) == 1 else SparseRow(ids, weights)
 
 
 def dense_row(probabilities: FloatArray) -> Row:

@@ -19,10 +19,10 @@ def likeliest(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     if depth < 2:
         return logits.topk(count)
     stacks = vocabulary // depth
-    stacked = logits[:, : depth * stacks].view(rows, depth, stacks)
-    bottoms = stacked.amax(1).topk(count, sorted=False).indices
-    ids = torch.arange(vocabulary, device=logits.device)
-    within = (bottoms[:, None] + ids[: depth * stacks : stacks, None]).flatten(1)
-    candidates = torch.cat([within, ids[depth * stacks :].expand(rows, -1)], -1)
+    whole = depth * stacks
+    bottoms = logits[:, :whole].view(rows, depth, stacks).amax(1).topk(count, sorted=False).indices
+    levels = torch.arange(0, whole, stacks, device=logits.device)
+    left_over = torch.arange(whole, vocabulary, device=logits.device)
+    candidates = torch.cat([(bottoms[:, None] + levels[:, None]).flatten(1), left_over.expand(rows, -1)], -1)
     values, places = logits.gather(-1, candidates).topk(count)
     return values, candidates.gather(-1, places)
