@@ -105,6 +105,7 @@ def test_the_likeliest_are_those_of_topk(count: int, dtype: torch.dtype) -> None
     rows = torch.randn(3, 5000, generator=torch.Generator().manual_seed(4)).to(dtype)
     rows[1, ::2] = -torch.inf
     rows[2, 7] = torch.nan
+    rows[0, -1] = 9.0  # beside the stacks
     values, ids = likeliest(rows, count)
     torch.testing.assert_close(values, rows.topk(count).values, rtol=0.0, atol=0.0, equal_nan=True)
     torch.testing.assert_close(rows.gather(-1, ids), values, rtol=0.0, atol=0.0, equal_nan=True)
