@@ -163,18 +163,19 @@ def narrowed(logits: Tensor, peak: Tensor, cut: Cut, sampling: SamplingParams, s
 class Warped:
     """The warped distributions of a block of rows.
 
-    logits: [rows, vocabulary], without +inf. peak: float64 [rows, 1].
+    logits: [rows, vocabulary], without +inf. peak: float64 [rows, 1]. whole: nothing is cut from any row.
     """
 
     logits: Tensor
     temperature: float
     peak: Tensor
     cut: Cut
+    whole: bool
 
     def rows(self, which: slice) -> Warped:
         """The same for some of the rows."""
         cut = Cut(*(field[which] for field in self.cut))
-        return Warped(self.logits[which], self.temperature, self.peak[which], cut)
+        return Warped(self.logits[which], self.temperature, self.peak[which], cut, self.whole)
 
     def recut(self, rows: Tensor, cut: Cut) -> Warped:
         """The same with another cut for some of the rows. rows: int64 [m], of `cut`'s m rows."""
@@ -186,12 +187,17 @@ class Warped:
         return self._probabilities(self.logits.gather(-1, ids), ids)
 
     def dense(self) -> Tensor:
-        """All probabilities, float64 [rows, vocabulary]; meant for one row at a time."""
+        """All probabilities, float64 [rows, vocabulary]."""
         return self._probabilities(self.logits, self.ids())
 
     def ids(self) -> Tensor:
         """0 .. vocabulary - 1, int64."""
         return torch.arange(self.logits.shape[-1], device=self.logits.device)
+
+    def support(self) -> Tensor:
+        """Ids that at least one row keeps, ascending, int64 [k]."""
+        ids = self.ids()
+        return ids if self.whole else self.kept(self.logits, ids).any(0).nonzero()[:, 0]
 
     def kept(self, logits: Tensor, ids: Tensor) -> Tensor:
         """Which ids the cut keeps. logits: [rows, k]. ids: int64 [rows, k] or [k]."""
@@ -240,11 +246,13 @@ def attempt(logits: Tensor, sampling: SamplingParams, search: Search) -> Warped:
     Where a row holds NaN, +inf or nothing finite, its peak says so and the rest means nothing.
     """
     peak = logits.amax(-1, keepdim=True).to(torch.float64)
-    if 0 < sampling.top_k < logits.shape[-1]:
+    ranked = 0 < sampling.top_k < logits.shape[-1]
+    if ranked:
         cut = top_k(logits, peak, sampling)
     else:
         logs = log_weights(logits, peak, sampling.temperature)
         cut = uncut(logits, total(logs.clamp_(min=NEGLIGIBLE).exp_()))
-    if sampling.top_p < 1.0 or sampling.min_p > 0.0:
+    narrow = sampling.top_p < 1.0 or sampling.min_p > 0.0
+    if narrow:
         cut = narrowed(logits, peak, cut, sampling, search)
-    return Warped(logits, sampling.temperature, peak, cut)
+    return Warped(logits, sampling.temperature, peak, cut, not (ranked or narrow))
