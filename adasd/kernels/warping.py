@@ -23,9 +23,6 @@ from adasd.kernels.selection import likeliest
 NEGLIGIBLE = -700.0
 """Log of a weight that adds nothing to a sum of weights; beyond it `exp` takes a slow path on the CPU."""
 
-BLOCK = 2**14
-"""Terms of a sum that are added up on their own, see `total`; torch splits none of up to twice as many."""
-
 STEP, STEPS = 1 / 128, 4096
 """A histogram of log weights: nats a bin, and bins; the last one also holds all that is less likely."""
 
@@ -62,13 +59,10 @@ def log_weights(logits: Tensor, peak: Tensor, temperature: float) -> Tensor:
 def total(terms: Tensor) -> Tensor:
     """Sum along the vocabulary, [rows, 1], with the same bits whatever the number of rows. terms: [rows, k].
 
-    Where only one sum is asked for, torch splits it among its threads, if it is long enough.
+    On the CPU torch splits a sum among its threads, and so rounds it differently, only if it is the only one.
     """
-    whole = terms.shape[-1] // BLOCK
-    if whole == 0:
-        return terms.sum(-1, keepdim=True)
-    blocks = terms[:, : whole * BLOCK].view(len(terms), whole, BLOCK).sum(-1)
-    return torch.cat([blocks, terms[:, whole * BLOCK :]], -1).sum(-1, keepdim=True)
+    several = terms if len(terms) > 1 else terms.expand(2, -1)
+    return several.sum(-1, keepdim=True)[: len(terms)]
 
 
 def mass_and_entropy(logits: Tensor, peak: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
