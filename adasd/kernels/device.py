@@ -72,19 +72,21 @@ class DeviceTarget:
         ]
 
     def emit(self, offset: int, minus: Row | None, key: DrawKey, draws: CounterDraws) -> int:
-        p = self.warped.rows(slice(offset, offset + 1)).dense()[0]
+        warped = self.warped.rows(slice(offset, offset + 1))
+        ids = warped.support()
+        p = warped.at(ids[None])[0]
         if minus is not None:
-            residual = (p - scattered(minus, self._vocabulary, self._device)).clamp_(min=0.0)
+            residual = (p - scattered(minus, self._vocabulary, self._device)[ids]).clamp_(min=0.0)
             p = torch.where(residual.any(), residual, p)
-        return int(inverse_cdf(p, draws.uniform(key)))
+        return int(ids[inverse_cdf(p, draws.uniform(key))])
 
     def coupled(self, position: int, draws: CounterDraws) -> Sequence[int]:
         warped = self.warped
-        kept = warped.kept(warped.logits, warped.ids())
-        ids = kept.any(0).nonzero()[:, 0]  # only these need noise: few, unless sampling cuts nothing
+        ids = warped.support()  # only these need noise: few, unless sampling cuts nothing
+        kept = warped.kept(warped.logits[:, ids], ids)
         scores = log_weights(warped.logits[:, ids], warped.peak, warped.temperature)
         keys = [draws.gumbel_key(position + i) for i in range(len(scores))]
-        scores.masked_fill_(~kept[:, ids], -math.inf).add_(gumbel(keys, ids))
+        scores.masked_fill_(~kept, -math.inf).add_(gumbel(keys, ids))
         tokens: list[int] = ids[scores.argmax(-1)].tolist()
         return tokens
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from adasd.core.errors import InvalidRequest
-from adasd.core.rows import PointRow, dense_row, sparse_row
+from adasd.core.rows import PointRow, dense_row, sparse_rows
 from adasd.core.types import FloatArray, IntArray, Row, SamplingParams
 from adasd.kernels.selection import likeliest
 from adasd.kernels.warping import kept_count, log_weights, mass_and_entropy, top_k, uncut, warp
@@ -72,15 +72,6 @@ class _Listed(NamedTuple):
     weights: FloatArray
     places: IntArray
 
-    def row(self, i: int, equals: IntArray | None) -> tuple[IntArray, FloatArray]:
-        """Columns and weights of a row. equals: all columns equal to `last`, where not all of them are listed."""
-        kept, above, equal = self.counts[i].tolist()
-        places = self.places[i, :kept]
-        if kept < above + equal:  # `topk` lists equals as it likes: the highest are kept
-            equals = np.sort(self.places[i, above : above + equal]) if equals is None else equals
-            places = np.concatenate([places[:above], equals[above - kept :]])
-        return places, self.weights[i, :kept]
-
 
 def sparse_positions(logits: Tensor, sampling: SamplingParams, support: int, columns: Columns | None) -> list[Position]:
     """The rows over the `support` likeliest ids that sampling keeps. logits: [n, width], temperature above 0.
@@ -88,12 +79,14 @@ def sparse_positions(logits: Tensor, sampling: SamplingParams, support: int, col
     One transfer; a second where the last id kept is one of more equals than are listed.
     """
     listed = _listed(logits, sampling, support)
-    equals = _unlisted(listed, logits)
-    positions = []
-    for i, (peak, entropy) in enumerate(zip(listed.peaks.tolist(), listed.entropies.tolist(), strict=True)):
-        row = _sparse(*listed.row(i, equals.get(i)), columns) if math.isfinite(peak) else None
-        positions.append(Position(peak, entropy, row))
-    return positions
+    finite = np.isfinite(listed.peaks)
+    _settle(listed, np.flatnonzero(finite), logits)
+    kept = np.arange(listed.places.shape[-1]) < listed.counts[:, :1]
+    rows = sparse_rows(_ids(listed.places, columns), np.where(kept & finite[:, None], listed.weights, ~finite[:, None]))
+    return [
+        Position(peak, entropy, row if math.isfinite(peak) else None)
+        for peak, entropy, row in zip(listed.peaks.tolist(), listed.entropies.tolist(), rows, strict=True)
+    ]
 
 
 def _listed(logits: Tensor, sampling: SamplingParams, support: int) -> _Listed:
@@ -112,25 +105,33 @@ def _listed(logits: Tensor, sampling: SamplingParams, support: int) -> _Listed:
     return _Listed(last, packed[:, 0], packed[:, 1], counts, shares, host_places.astype(np.int64))
 
 
-def _unlisted(listed: _Listed, logits: Tensor) -> Mapping[int, IntArray]:
-    """All columns equal to `last`, ascending, of the positions where some of them may not be listed."""
-    kept, above, equal = listed.counts.T
+def _settle(listed: _Listed, rows: IntArray, logits: Tensor) -> None:
+    """Of several equals at the end of a row the highest are kept; puts them where `topk` listed any.
+
+    rows: int64 [m], the ones to look at.
+    """
+    counts = listed.counts[rows]
+    open_rows = rows[counts[:, 0] < counts[:, 1:].sum(-1)]
+    unlisted = _equals(listed, open_rows, logits)
+    for i, (kept, above, equal) in zip(open_rows.tolist(), listed.counts[open_rows].tolist(), strict=True):
+        equals = unlisted.get(i, np.sort(listed.places[i, above : above + equal]))
+        listed.places[i, above:kept] = equals[above - kept :]
+
+
+def _equals(listed: _Listed, rows: IntArray, logits: Tensor) -> Mapping[int, IntArray]:
+    """All columns equal to `last`, ascending, of the rows where some may not be listed. rows: int64 [m]."""
     length = listed.places.shape[-1]
-    wanted = np.isfinite(listed.peaks) & (kept < above + equal) & (above + equal == length)
-    rows = np.flatnonzero(wanted) if length < logits.shape[-1] else np.array([], dtype=np.int64)
-    if not len(rows):
+    at_the_end = listed.counts[rows, 1:].sum(-1) == length
+    if length == logits.shape[-1] or not at_the_end.any():
         return {}
-    device_rows = torch.from_numpy(rows).to(logits.device)
-    row, place = (logits[device_rows] == listed.last[device_rows]).nonzero().cpu().numpy().T
-    return {int(i): place[row == j] for j, i in enumerate(rows)}
+    wanted = rows[at_the_end]
+    on_device = torch.from_numpy(wanted).to(logits.device)
+    row, place = (logits[on_device] == listed.last[on_device]).nonzero().cpu().numpy().T
+    return {i: place[row == j] for j, i in enumerate(wanted.tolist())}
 
 
 def _ids(places: IntArray, columns: Columns | None) -> IntArray:
     return places if columns is None else columns.ids[places]
-
-
-def _sparse(places: IntArray, weights: FloatArray, columns: Columns | None) -> Row:
-    return sparse_row(_ids(places, columns), weights / weights.sum())
 
 
 def dense_positions(logits: Tensor, sampling: SamplingParams, columns: Columns | None) -> list[Position]:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+import math
 
-DEPTH = 16
-"""Logits of which only the largest is looked at first."""
+import torch
+from torch import Tensor
 
 
 def likeliest(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """`logits.topk(count)`: values, descending, and ids; among equals at its end any may be listed. [rows, count].
+    """`logits.topk(count)`: values, descending, and ids; of equals at its end it lists any. Both [rows, count].
 
-    logits: [rows, vocabulary], count at most the vocabulary. The largest logits lie in the stacks with the largest
-    maxima, so only `count` stacks of `DEPTH` are ranked.
+    logits: [rows, vocabulary]. The largest lie in the `count` stacks with the largest maxima, so only those are ranked;
+    what is left over beside the stacks is, too. Of all depths the square root leaves the fewest to rank.
     """
     rows, vocabulary = logits.shape
-    stacks = vocabulary // DEPTH
-    if vocabulary % DEPTH or stacks < 2 * count:
+    depth = math.isqrt(vocabulary // count)
+    if depth < 2:
         return logits.topk(count)
-    stacked = logits.view(rows, DEPTH, stacks)
-    columns = stacked.amax(1).topk(count, sorted=False).indices[:, None].expand(rows, DEPTH, count)
-    values, places = stacked.gather(-1, columns).flatten(1).topk(count)
-    ids = places // count * stacks + columns[:, 0].gather(-1, places % count)
-    return values, ids
+    stacks = vocabulary // depth
+    whole = depth * stacks
+    bottoms = logits[:, :whole].view(rows, depth, stacks).amax(1).topk(count, sorted=False).indices
+    levels = torch.arange(0, whole, stacks, device=logits.device)
+    left_over = torch.arange(whole, vocabulary, device=logits.device)
+    candidates = torch.cat([(bottoms[:, None] + levels[:, None]).flatten(1), left_over.expand(rows, -1)], -1)
+    values, places = logits.gather(-1, candidates).topk(count)
+    return values, candidates.gather(-1, places)
