@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -17,13 +18,14 @@ Points = Callable[[Sequence[Answer]], float | None]
 
 
 def write_plots(answers: Sequence[Answer], folder: Path) -> list[Path]:
-    """What the run has data for: rates, loads, contexts, shares."""
-    loads, contexts = {answer.load for answer in answers}, {answer.context for answer in answers}
-    figures = {"rates": _rates(answers)}
-    if len(loads) > 1:
-        figures["loads"] = _lines(answers, lambda a: a.load, {"tokens/s in all": _rate, "ms between, p95": _gap})
-    if len(contexts) > 1:
-        figures["contexts"] = _lines(answers, lambda a: f"{a.context} tokens", {"ms a token": _token_time})
+    """What the run has data for: rates, loads, contexts, shares; what does not vary is as in the first answer."""
+    loads = [answer for answer in answers if answer.context == answers[0].context]
+    contexts = [answer for answer in answers if answer.load == answers[0].load]
+    figures = {"rates": _rates([answer for answer in loads if answer.load == answers[0].load])}
+    if len({answer.load for answer in loads}) > 1:
+        figures["loads"] = _lines(loads, lambda a: a.load, {"tokens/s in all": _rate, "ms between, p95": _gap})
+    if len({answer.context for answer in contexts}) > 1:
+        figures["contexts"] = _lines(contexts, lambda a: f"{a.context} tokens", {"ms a token": _token_time})
     if any(answer.reply and answer.reply.rounds for answer in answers):
         figures["shares"] = _shares(answers)
     paths = [folder / f"{name}.svg" for name in figures]
@@ -39,14 +41,13 @@ def _figure(panels: int, height: float = 4.0) -> tuple[Figure, list[Axes]]:
 
 
 def _rates(answers: Sequence[Answer]) -> Figure:
-    """The spread of tokens/s over batches under the first load and context."""
-    first = [answer for answer in answers if (answer.load, answer.context) == (answers[0].load, answers[0].context)]
-    variants = grouped(first, lambda answer: answer.variant)
+    """The spread of tokens/s over batches."""
+    variants = grouped(answers, lambda answer: answer.variant)
     figure, (axes,) = _figure(1, 1.5 + 0.4 * len(variants))
     rates = [list(batch_rates(group).values()) for group in variants.values()]
     axes.boxplot(rates, orientation="horizontal", tick_labels=list(variants))
     axes.invert_yaxis()
-    axes.set_xlabel(f"tokens/s, {first[0].load}")
+    axes.set_xlabel(f"tokens/s, {answers[0].load}")
     return figure
 
 
@@ -83,15 +84,16 @@ def _token_time(answers: Sequence[Answer]) -> float | None:
 
 def _shares(answers: Sequence[Answer]) -> Figure:
     """A bar a variant: milliseconds of a round after the first, by part."""
-    traced = grouped((a for a in answers if a.reply and a.reply.rounds), lambda answer: answer.variant)
-    later = {name: [parts for a in group if a.reply for parts in [*spent(a.reply.rounds)][1:]] for name, group in
-             traced.items()}  # fmt: skip
+    later: dict[str, list[dict[str, float]]] = {}
+    for answer in answers:
+        if answer.reply and answer.reply.rounds:
+            later.setdefault(answer.variant, []).extend([*spent(answer.reply.rounds)][1:])
     figure, (axes,) = _figure(1, 1.5 + 0.4 * len(later))
     left = [0.0] * len(later)
-    for part in PARTS:
+    for place, part in enumerate(PARTS):
         widths = [1e3 * sum(one[part] for one in rounds) / max(1, len(rounds)) for rounds in later.values()]
         if any(widths):
-            axes.barh(list(later), widths, left=left, label=part)
+            axes.barh(list(later), widths, left=left, label=part, color=colormaps["tab20"](place))
             left = [start + width for start, width in zip(left, widths, strict=True)]
     axes.invert_yaxis()
     axes.set_xlabel("ms of a later round")

@@ -32,16 +32,20 @@ def stream_chat(client: httpx.Client, request: dict[str, Any]) -> Iterator[dict[
 
 
 def _events(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
+    """Parsed events up to the end mark; some servers send none, but nothing is missing after the usage."""
+    complete = False
     for line in lines:
-        if not line.startswith("data: "):
-            continue
         if line == "data: [DONE]":
             return
+        if not line.startswith("data: "):
+            continue
         event: dict[str, Any] = json.loads(line.removeprefix("data: "))
         if "error" in event:
             raise ChatError(_told(event["error"]))
+        complete = event.get("usage") is not None
         yield event
-    raise ChatError("the stream ended without an end mark")
+    if not complete:
+        raise ChatError("the stream ended without an end mark")
 
 
 def _message(answer: httpx.Response) -> str:

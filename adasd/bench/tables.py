@@ -13,11 +13,15 @@ NOTHING = "-"
 
 
 def report(answers: Sequence[Answer], baseline: str) -> str:
-    """All tables: a section per load and context, in it one table per data file and one in all; then what grows."""
+    """All tables: a section per load and context, in it one table per data file and one in all; then what grows.
+
+    Variants have the order in which they came first.
+    """
     parts = []
+    order = {name: place for place, name in enumerate(grouped(answers, _variant))}
+    answers = sorted(answers, key=lambda answer: order[answer.variant])
     for (load, context), group in grouped(answers, lambda answer: (answer.load, answer.context)).items():
-        length = "" if context is None else f", prompts of {context} tokens"
-        parts.append(f"## {load}{length}")
+        parts.append(f"## {load}{_length(context)}")
         files = grouped(group, lambda answer: answer.data)
         for name, part in files.items():
             parts += [f"### {name}", methods_table(part, baseline)]
@@ -33,7 +37,7 @@ def methods_table(answers: Sequence[Answer], baseline: str) -> str:
         "accepted by relaxation", "its loss, nats: mean / worst", "first text, ms: p50 / p95",
         "between pieces, ms: p50 / p95", "failed",
     )  # fmt: skip
-    variants = grouped(answers, lambda answer: answer.variant)
+    variants = grouped(answers, _variant)
     base = batch_rates(variants.get(baseline, []))
     return _markdown(header, [_row(name, group, base) for name, group in variants.items()])
 
@@ -79,13 +83,23 @@ def _milliseconds(seconds: Sequence[float]) -> str:
 
 
 def _growing(answers: Sequence[Answer]) -> Iterator[str]:
-    """A matrix over loads and one over contexts, where there are several."""
-    if len({answer.load for answer in answers}) > 1:
-        yield "## Tokens/s in all (95th percentile between pieces of text, ms)"
-        yield _matrix(answers, lambda answer: answer.load, _throughput)
-    if len({answer.context for answer in answers}) > 1:
-        yield "## Time per token after the first text, ms (prompt tokens as counted by the server)"
-        yield _matrix(answers, lambda answer: f"{answer.context} tokens", _token_time)
+    """Matrices over loads and over contexts, where there are several."""
+    for context, group in grouped(answers, lambda answer: answer.context).items():
+        if len({answer.load for answer in group}) > 1:
+            yield f"## Tokens/s in all (95th percentile between pieces of text, ms){_length(context)}"
+            yield _matrix(group, lambda answer: answer.load, _throughput)
+    for load, group in grouped(answers, lambda answer: answer.load).items():
+        if len({answer.context for answer in group}) > 1:
+            yield f"## Time per token after the first text, ms (prompt tokens as the server counts them), {load}"
+            yield _matrix(group, lambda answer: f"{answer.context} tokens", _token_time)
+
+
+def _variant(answer: Answer) -> str:
+    return answer.variant
+
+
+def _length(context: int | None) -> str:
+    return "" if context is None else f", prompts of {context} tokens"
 
 
 def _throughput(answers: Sequence[Answer]) -> str:
@@ -110,7 +124,7 @@ def _matrix(answers: Sequence[Answer], column: Callable[[Answer], str], cell: Ce
     columns = grouped(answers, column)
     rows = [
         [name, *(cell(group) if (group := [a for a in mine if column(a) == title]) else NOTHING for title in columns)]
-        for name, mine in grouped(answers, lambda answer: answer.variant).items()
+        for name, mine in grouped(answers, _variant).items()
     ]
     return _markdown(("method", *columns), rows)
 

@@ -76,11 +76,16 @@ def _answer_events(answer: Answer, rounds: Sequence[Round], lane: int) -> Iterat
 
 def _slices(step: Mapping[str, Any]) -> list[tuple[str, float, float]]:
     """What the service did in a step: name, begin, seconds."""
-    told = [step.get(part, 0.0) for part in TOLD]
-    if not any(told):
+    if not _told(step):
         return [(step["step"], step["begin"], step["seconds"])]
-    begins = accumulate(told, initial=step["begin"] + max(0.0, step["seconds"] - sum(told)) / 2)
-    return [part for part in zip(TOLD, begins, told, strict=False) if part[2]]
+    parts = [step[part] for part in TOLD]
+    begins = accumulate(parts, initial=step["begin"] + max(0.0, step["seconds"] - sum(parts)) / 2)
+    return [part for part in zip(TOLD, begins, parts, strict=False) if part[2]]
+
+
+def _told(step: Mapping[str, Any]) -> bool:
+    """Whether a replica has told of its time: whatever it answers takes a pass of its model."""
+    return bool(step.get("forwards"))
 
 
 def spent(rounds: Sequence[Round]) -> Iterator[dict[str, float]]:
@@ -101,14 +106,12 @@ def spent(rounds: Sequence[Round]) -> Iterator[dict[str, float]]:
 
 def _parts(step: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     service, seconds = SERVICE[step["step"]], step["seconds"]
-    told = {part: step.get(part, 0.0) for part in TOLD}
     if service == "redis":
         yield "commit", seconds
-    elif not any(told.values()):
-        yield f"{service}, not told", seconds
-    else:
-        yield from ((f"{service} {part}", value) for part, value in told.items())
-        yield f"{service} network", max(0.0, seconds - sum(told.values()))
+        return
+    told = {part: step[part] for part in TOLD}
+    yield from ((f"{service} {part}", value) for part, value in told.items())
+    yield f"{service} network" if _told(step) else f"{service}, not told", max(0.0, seconds - sum(told.values()))
 
 
 def shares_table(texts: Iterable[Sequence[Round]]) -> str:
@@ -141,7 +144,7 @@ def commit_table(answers: Iterable[Answer]) -> str:
     for answer in answers:
         for stored, size, seconds in _commits(answer):
             found[max(bound for bound in bounds if bound <= stored)].append((size, seconds))
-    head = "| tokens of the session | commits | bytes | ms, p50 | ms, p95 |\n|---|---|---|---|---|"
+    head = "| tokens of the session | commits | bytes (ids, state) | ms, p50 | ms, p95 |\n|---|---|---|---|---|"
     rows = [_commit_row(bound, commits) for bound, commits in found.items() if commits]
     return "\n".join([head, *rows])
 
@@ -149,7 +152,7 @@ def commit_table(answers: Iterable[Answer]) -> str:
 def _commit_row(bound: int, commits: Sequence[tuple[int, float]]) -> str:
     sizes, times = [size for size, _ in commits], [1e3 * seconds for _, seconds in commits]
     times_cells = f"{percentile(times, 50):.2f} | {percentile(times, 95):.2f}"
-    return f"| from {bound} | {len(commits)} | {percentile(sizes, 50):.0f} | {times_cells} |"
+    return f"| from {bound} | {len(commits)} | {sum(sizes) / len(sizes):.0f} | {times_cells} |"
 
 
 def _commits(answer: Answer) -> Iterator[tuple[int, int, float]]:

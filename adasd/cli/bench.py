@@ -25,7 +25,7 @@ from adasd.cli.up import stack_options
 from adasd.core.errors import AdasdError, InvalidRequest
 from adasd.distill.prompts import Prompt, distinct_prompts
 
-console = Console(stderr=True, highlight=False)
+console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 HIDDEN = ("url", "tokenizer", "target", "draft", "out", "trace")
 """Options that name places: they are nothing to publish."""
 

@@ -149,9 +149,9 @@ class RemoteDrafter:
             self._client.failed(error)
 
     async def propose(self, context: Context, plan: DraftPlan, round_number: int) -> Draft:
+        self.timing = Timing()
         if plan.max_candidates == 0 or self._client.refusal is not None:
             return Draft()
-        self.timing = Timing()
         try:
             if self._patient:
                 return await self._insist(context, plan, round_number)
