@@ -27,13 +27,14 @@ class LocalPeers:
     """Two replicas, and a handle on when and how the verifier answers.
 
     open: generations that hold a stream now, drafters' and verifiers' together.
-    failures: by round, what the verifier raises. held: by round, what it waits for first.
+    timing: what both tell of their time. failures: by round, what the verifier raises. held: by round, what it waits for first.
     """
 
     draft_replica: Replica[Any]
     target_replica: Replica[Any]
     failures: dict[int, Exception] = field(default_factory=dict)
     held: dict[int, asyncio.Event] = field(default_factory=dict)
+    timing: Timing = field(default_factory=Timing)
     open: int = 0
     answering: bool = True
 
@@ -58,7 +59,10 @@ class LocalPeers:
 class LocalDrafter:
     peers: LocalPeers
     request: GenerationRequest
-    timing: Timing = Timing()
+
+    @property
+    def timing(self) -> Timing:
+        return self.peers.timing
 
     def prefill(self, context: Context) -> None:
         """Nothing is gained by it here."""
@@ -80,7 +84,10 @@ class LocalDrafter:
 class LocalVerifier:
     peers: LocalPeers
     request: GenerationRequest
-    timing: Timing = Timing()
+
+    @property
+    def timing(self) -> Timing:
+        return self.peers.timing
 
     async def verify(self, context: Context, draft: Draft, state: AcceptanceState, round_number: int) -> Verdict:
         await asyncio.sleep(0)

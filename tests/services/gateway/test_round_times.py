@@ -9,7 +9,6 @@ import pytest
 from adasd.core.messages import Timing
 from services.gateway.round_times import RoundTimes
 from tests.services.gateway.conftest import Gateway, events
-from tests.services.gateway.local_peers import LocalVerifier
 
 TOLD = Timing(forwards=1, queue=0.25, forward=0.5, rules=0.125)
 
@@ -20,10 +19,8 @@ async def rounds(gateway: Gateway, **speculation: Any) -> list[dict[str, Any]]:
     return [chunk["adasd"] for chunk in chunks if "adasd" in chunk]
 
 
-async def test_every_round_tells_its_steps_in_the_order_of_time(
-    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(LocalVerifier, "timing", TOLD, raising=False)
+async def test_every_round_tells_its_steps_in_the_order_of_time(gateway: Gateway) -> None:
+    gateway.peers.timing = TOLD
     told = await rounds(gateway, trace=True)
     assert len(told) > 2
     before = 0.0
