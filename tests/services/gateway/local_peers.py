@@ -27,7 +27,8 @@ class LocalPeers:
     """Two replicas, and a handle on when and how the verifier answers.
 
     open: generations that hold a stream now, drafters' and verifiers' together.
-    timing: what both tell of their time. failures: by round, what the verifier raises. held: by round, what it waits for first.
+    failures: by round, what the verifier raises. held: by round, what it waits for first.
+    timing: what both tell of their time.
     """
 
     draft_replica: Replica[Any]
