@@ -24,7 +24,7 @@ PARTS = (
     *(f"{service} {part}" for service in ("drafter", "verifier") for part in ("forward", "rules", "queue", "network")),
     *("drafter, not told", "verifier, not told", "commit", "gateway", "emit"),
 )
-STORED = (100, 1000, 8000)
+STORED = (100, 1000, 4000, 8000)
 """Tokens of a session at which rows of the commit table begin."""
 
 

@@ -24,6 +24,8 @@ from adasd.cli.stack import Stack, StackOptions
 from adasd.cli.up import stack_options
 from adasd.core.errors import AdasdError, InvalidRequest
 from adasd.distill.prompts import Prompt, distinct_prompts
+from adasd.runtime.pair import DemoPair, ensure_demo_pair
+from adasd.runtime.toy import is_toy
 
 console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 HIDDEN = ("url", "tokenizer", "target", "draft", "out", "trace")
@@ -62,6 +64,7 @@ class Plan:
 
 
 def bench(
+    call: typer.Context,
     data: Annotated[list[Path], typer.Option(help="JSON lines with prompts; may be repeated.")],
     prompts: Annotated[int, typer.Option(help="How many of each file.")] = 10,
     sample: Annotated[int | None, typer.Option(help="Draw them by this seed; the first ones if not given.")] = None,
@@ -85,7 +88,7 @@ def bench(
     out: Annotated[Path | None, typer.Option(help="Folder for answers.json, table.md and plots.")] = None,
 ) -> None:
     """Methods on the same prompts, interleaved: tokens/s, ratios with intervals, latencies."""
-    settings = {name: value for name, value in locals().items() if name not in HIDDEN}
+    settings = {name: value for name, value in call.params.items() if name not in HIDDEN}
     try:
         loads = parse_loads(concurrency, arrival)
         contexts = parse_counts(context_lengths, "context_lengths") if context_lengths else (None,)
@@ -165,8 +168,15 @@ def _asks(
             for method in plan.methods
         }
         if peers:
-            from adasd.runtime.pair import ensure_demo_pair
-
             logs = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="adasd-peers-")))
-            asks |= start_peers(peers, ensure_demo_pair(), plan.asked, logs, stack, console.print)
+            asks |= start_peers(peers, _pair(own), plan.asked, logs, stack, console.print)
         yield asks
+
+
+def _pair(own: StackOptions | None) -> DemoPair:
+    """What peers run on: the models of our own stack, or the demo pair beside a gateway of somebody else's."""
+    if own is None:
+        return ensure_demo_pair()
+    if is_toy(own.target):
+        raise InvalidRequest("peers need model folders, not toys", "peers")
+    return DemoPair(Path(own.target), Path(own.draft))

@@ -140,7 +140,8 @@ def serve(pair: DemoPair, asked: Asked) -> Server:
         ) from None
     if not is_serve_available():
         raise ServiceUnavailable("transformers serve: not installed: pip install 'transformers[serving]'")
-    stored: dict[str, Any] = json.loads((pair.target / "generation_config.json").read_text())
+    file = pair.target / "generation_config.json"
+    stored: dict[str, Any] = json.loads(file.read_text()) if file.is_file() else {}
     config = {name: value for name, value in stored.items() if not name.startswith("_")} | asked.sampling
     options = ("--host", "127.0.0.1", "--port", "{port}", "--dtype", "float32")
     return Server(
