@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,8 @@ class Results:
         else:
             write_plots(self.answers, folder)
 
-    def write_trace(self, file: Path) -> None:
-        """For chrome://tracing or Perfetto."""
-        file.write_text(json.dumps(chrome_trace(self.answers)))
+
+def write_trace(answers: Sequence[Answer], file: Path) -> None:
+    """For chrome://tracing or Perfetto."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(chrome_trace(answers)))

@@ -16,7 +16,7 @@ from rich.progress import track
 from adasd.bench.driver import Ask, HttpChat, Messages, run, warm_up
 from adasd.bench.machine import machine
 from adasd.bench.methods import NAMED, Method, parse_methods
-from adasd.bench.results import Results
+from adasd.bench.results import Results, write_trace
 from adasd.bench.schedule import Load, Turn, parse_counts, parse_loads, turns
 from adasd.cli.chat import first_model
 from adasd.cli.peers import IN_PROCESS, PEERS, Asked, asked, http_client, parse_peers, start_peers
@@ -120,7 +120,7 @@ def _written(results: Results, out: Path | None, trace: Path | None) -> Iterator
         if results.answers and out:
             results.write(out, console.print)
         if results.answers and trace:
-            results.write_trace(trace)
+            write_trace(results.answers, trace)
 
 
 def _read(data: Sequence[Path], count: int, seed: int | None) -> dict[str, Sequence[Prompt]]:
@@ -154,6 +154,7 @@ def _asks(
     plan: Plan, url: str | None, own: StackOptions | None, peers: Sequence[str], trace: bool
 ) -> Iterator[dict[str, Ask]]:
     """Every variant by name: methods over the given gateway, or a stack of our own, then peers."""
+    pair = _pair(own) if peers else None
     with ExitStack() as stack:
         if own is not None:
             started = stack.enter_context(Stack(own))
@@ -167,9 +168,9 @@ def _asks(
             method.name: HttpChat(client, {**request, "speculation": method.speculation | marks})
             for method in plan.methods
         }
-        if peers:
+        if pair is not None:
             logs = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="adasd-peers-")))
-            asks |= start_peers(peers, _pair(own), plan.asked, logs, stack, console.print)
+            asks |= start_peers(peers, pair, plan.asked, logs, stack, console.print)
         yield asks
 
 

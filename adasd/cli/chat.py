@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,8 +12,9 @@ import httpx
 import typer
 
 from adasd.bench.answers import Answer, Reply
+from adasd.bench.results import write_trace
 from adasd.bench.sse import stream_chat
-from adasd.bench.timeline import chrome_trace, shares_table
+from adasd.bench.timeline import shares_table
 from adasd.core.errors import AdasdError
 
 
@@ -49,7 +49,8 @@ def chat(
                 messages.append({"role": "assistant", "content": text})
                 answers.append(told)
         if trace:
-            _write_trace(answers, trace)
+            write_trace(answers, trace)
+            typer.echo(shares_table(answer.reply.rounds for answer in answers if answer.reply))
     except AdasdError as error:
         typer.secho(f"error: {error}", fg="red", err=True)
         raise typer.Exit(1) from None
@@ -92,11 +93,6 @@ def answer(client: httpx.Client, request: dict[str, Any]) -> tuple[str, Answer]:
     typer.secho(figures(final, seconds), fg="bright_black")
     reply = Reply(final["usage"]["completion_tokens"], (), rounds=tuple(rounds))
     return text, Answer(variant="chat", data="terminal", load="1 stream", begin=begin, seconds=seconds, reply=reply)
-
-
-def _write_trace(answers: Sequence[Answer], file: Path) -> None:
-    file.write_text(json.dumps(chrome_trace(answers)))
-    typer.echo(shares_table([answer.reply.rounds for answer in answers if answer.reply]))
 
 
 def figures(final: dict[str, Any], seconds: float) -> str:

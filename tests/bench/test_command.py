@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from adasd.cli.main import app
 
 TARGET = "toy:seed=1,vocab=48,sharpness=1.5,eos_bias=-8"
 PAIR = ("--target", TARGET, "--draft", TARGET + ",mix=0.3,stranger=2")
@@ -49,14 +52,21 @@ def test_a_run_in_all_its_forms(tmp_path: Path, data: list[object]) -> None:
     assert {event["name"] for event in events} >= {"round 0", "draft", "verify", "commit", "emit"}
 
 
-@pytest.mark.parametrize(("option", "value", "told"), [
-    ("--methods", "fast", "no method 'fast'"), ("--concurrency", "5", "5 streams need at least as many prompts"),
-    ("--prompts", "9", "holds 4 distinct prompts"), ("--peers", "nobody", "no peer 'nobody'"),
-])  # fmt: skip
+REFUSALS = (
+    ("--methods", "fast", "no method 'fast'"),
+    ("--concurrency", "5", "5 streams need at least as many prompts"),
+    ("--prompts", "9", "holds 4 distinct prompts"),
+    ("--peers", "nobody", "no peer 'nobody'"),
+    ("--peers", "serve", "peers need model folders"),
+)
+
+
+@pytest.mark.parametrize(("option", "value", "told"), REFUSALS)
 def test_what_cannot_run_is_refused_before_anything_starts(
     data: list[object], option: str, value: str, told: str
 ) -> None:
     given = {"--prompts": "4", option: value}
-    done = bench(*data, *(part for pair in given.items() for part in pair))
-    assert done.returncode == 1
+    arguments = ["bench", *data, *PAIR, *(part for pair in given.items() for part in pair)]
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert done.exit_code == 1
     assert told in done.stderr
