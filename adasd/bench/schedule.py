@@ -103,9 +103,14 @@ class Turn:
 
 
 def turns(
-    variants: Sequence[str], data: Sequence[str], loads: Sequence[Load], contexts: Sequence[int | None], repeat: int,
-    prompts: int, alone: frozenset[str] = frozenset(),
-) -> Iterator[Turn]:  # fmt: skip
+    variants: Sequence[str],
+    data: Sequence[str],
+    loads: Sequence[Load],
+    contexts: Sequence[int | None],
+    repeat: int,
+    prompts: int,
+    alone: frozenset[str] = frozenset(),
+) -> Iterator[Turn]:
     """Every variant has its turn with a batch before the next batch comes, in an order that rotates.
 
     prompts: of every data file. alone: variants that answer one request at a time; they sit out other loads.

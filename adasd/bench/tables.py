@@ -33,10 +33,18 @@ def report(answers: Sequence[Answer], baseline: str) -> str:
 def methods_table(answers: Sequence[Answer], baseline: str) -> str:
     """One row a variant, in order of first appearance; tokens/s is the median over batches, at one stream a prompt."""
     header = (
-        "method", "tokens/s", f"against {baseline} [95%]", "acceptance", "mean length", "rounds with candidates",
-        "accepted by relaxation", "its loss, nats: mean / worst", "first text, ms: p50 / p95",
-        "between pieces, ms: p50 / p95", "failed",
-    )  # fmt: skip
+        "method",
+        "tokens/s",
+        f"against {baseline} [95%]",
+        "acceptance",
+        "mean length",
+        "rounds with candidates",
+        "accepted by relaxation",
+        "its loss, nats: mean / worst",
+        "first text, ms: p50 / p95",
+        "between pieces, ms: p50 / p95",
+        "failed",
+    )
     variants = grouped(answers, _variant)
     base = batch_rates(variants.get(baseline, []))
     return _markdown(header, [_row(name, group, base) for name, group in variants.items()])

@@ -56,9 +56,15 @@ def _answer_events(answer: Answer, rounds: Sequence[Round], lane: int) -> Iterat
     def slice_(service: str, name: str, begin: float, seconds: float, **args: Any) -> Event:
         stamp, duration = 1e6 * (answer.begin + begin), 1e6 * seconds
         return {
-            "ph": "X", "cat": answer.variant, "name": name, "pid": LANES[service], "tid": lane, "ts": stamp,
-            "dur": duration, "args": args,
-        }  # fmt: skip
+            "ph": "X",
+            "cat": answer.variant,
+            "name": name,
+            "pid": LANES[service],
+            "tid": lane,
+            "ts": stamp,
+            "dur": duration,
+            "args": args,
+        }
 
     yield slice_("gateway", answer.variant, 0, answer.seconds, data=answer.data, prompt=answer.prompt)
     for number, (one, following) in enumerate(zip_longest(rounds, rounds[1:])):
