@@ -116,6 +116,8 @@ class DeviceKernels:
     def propose_batch(
         self, rows: Sequence[Tensor], samplings: Sequence[SamplingParams]
     ) -> list[Proposal | NumericalFault]:
+        if len(rows) == 0:
+            return []
         logits = (rows[0][None] if len(rows) == 1 else torch.stack([*rows])).detach()
         found: dict[int, Proposal | NumericalFault] = {}
         for places, sampling in alike(samplings):
