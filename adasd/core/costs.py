@@ -1,0 +1,200 @@
+"""What a round costs, in seconds, by the number of its candidates: as stated, or as measured from the rounds themselves.
+
+C(k) = [k > 0] fixed + k draft + verify(k + 1) + commit
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from adasd.core.errors import InvalidRequest
+
+MAX_ROWS = 65
+"""Rows of the longest block that any rule may ask for, and the one beside it."""
+HORIZON = 64
+"""Observations that an average remembers."""
+
+
+@dataclass(frozen=True)
+class CostProfile:
+    """The costs of one deployment. Validated on construction; raises InvalidRequest naming the field.
+
+    version: names these figures wherever a text depends on them. fixed: once for involving the drafter: network and
+    queue. draft: a candidate. verify: by rows of the pass, from 1, never falling. commit: every round.
+    """
+
+    version: str
+    fixed: float
+    draft: float
+    verify: tuple[float, ...]
+    commit: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, seconds in (("fixed", self.fixed), ("draft", self.draft), ("commit", self.commit)):
+            _check(math.isfinite(seconds) and seconds >= 0.0, name, "must be finite and not negative")
+        _check(0 < len(self.verify) <= MAX_ROWS, "verify", f"must have 1 to {MAX_ROWS} entries")
+        _check(all(map(math.isfinite, self.verify)) and self.verify[0] > 0.0, "verify", "must be finite and positive")
+        _check(all(a <= b for a, b in pairwise(self.verify)), "verify", "must not fall with the number of rows")
+
+    @cached_property
+    def passes(self) -> tuple[float, ...]:
+        """verify for 1 to MAX_ROWS rows; past its end the table goes on with its average slope."""
+        slope = (self.verify[-1] - self.verify[0]) / max(1, len(self.verify) - 1)
+        missing = range(1, MAX_ROWS - len(self.verify) + 1)
+        return (*self.verify, *(self.verify[-1] + slope * i for i in missing))
+
+    @cached_property
+    def rounds(self) -> tuple[float, ...]:
+        """C(k) for 0 to MAX_ROWS - 1 candidates."""
+        return tuple(
+            (self.fixed if k else 0.0) + k * self.draft + seconds + self.commit
+            for k, seconds in enumerate(self.passes)
+        )
+
+
+def stated_profile(figures: Mapping[str, object]) -> CostProfile:
+    """The profile in a JSON object with the fields of CostProfile; `commit` may be left out.
+
+    Raises InvalidRequest naming the field.
+    """
+    missing = {"version", "fixed", "draft", "verify"} - figures.keys()
+    unknown = figures.keys() - {"version", "fixed", "draft", "verify", "commit"}
+    for name in sorted(missing | unknown):
+        raise InvalidRequest(f"{name} of a cost profile is {'missing' if name in missing else 'unknown'}", name)
+    version, verify = figures["version"], figures["verify"]
+    if not (isinstance(version, str) and version.isidentifier()):
+        raise InvalidRequest("version of a cost profile must be letters, digits and _", "version")
+    if not isinstance(verify, list):
+        raise InvalidRequest("verify of a cost profile must be a list of seconds", "verify")
+    fixed, draft, commit = (_number(name, figures.get(name, 0.0)) for name in ("fixed", "draft", "commit"))
+    return CostProfile(version, fixed, draft, tuple(_number("verify", seconds) for seconds in verify), commit)
+
+
+def _number(name: str, value: object) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise InvalidRequest(f"{name} of a cost profile must be seconds, got {value!r}", name)
+    return float(value)
+
+
+def _check(holds: bool, name: str, problem: str) -> None:
+    if not holds:
+        raise InvalidRequest(f"{name} of a cost profile {problem}", name)
+
+
+NOMINAL = CostProfile("nominal1", 0.02, 0.02, tuple(0.08 + 0.002 * rows for rows in range(21)), 0.002)
+"""Where nothing is known of a deployment: a candidate at a quarter of a pass of the target, further rows almost free."""
+
+CostSource = Callable[[], CostProfile]
+"""The costs as of now."""
+
+
+def nominal() -> CostProfile:
+    """The source where nobody measures."""
+    return NOMINAL
+
+
+@dataclass(frozen=True, slots=True)
+class Average:
+    """A slow average that a lone outlier does not move: each value counts as the median of the last three."""
+
+    count: int = 0
+    value: float = 0.0
+    recent: tuple[float, ...] = ()
+
+    def add(self, value: float) -> Average:
+        recent = (*self.recent, value)[-3:]
+        typical = sorted(recent)[(len(recent) - 1) // 2]
+        count = min(self.count + 1, HORIZON)
+        return Average(count, self.value + (typical - self.value) / count, recent)
+
+    def otherwise(self, prior: float) -> float:
+        """The average, or `prior` before the first value."""
+        return self.value if self.count else prior
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One round as the gateway saw it, in seconds.
+
+    drafting: until the candidates were there; None if the drafter was not asked. steps, work: passes of the draft and
+    the time for them and their sampling, by the drafter's own account; 0 if it gave none.
+    """
+
+    candidates: int
+    verify: float
+    commit: float
+    drafting: float | None = None
+    steps: int = 0
+    work: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CostMeter:
+    """Costs as they are now. What has not been seen yet is `prior`'s, at today's level.
+
+    verify = prior * level * shape: the level follows the load, whichever rows show it; the shape, by rows, outlives it.
+    """
+
+    prior: CostProfile = NOMINAL
+    level: Average = Average()
+    shape: Mapping[int, Average] = field(default_factory=dict)
+    fixed: Average = Average()
+    draft: Average = Average()
+    commit: Average = Average()
+
+    def after(self, seen: Observation) -> CostMeter:
+        """The meter once it has seen another round."""
+        meter = self._verified(seen.candidates + 1, seen.verify)
+        meter = replace(meter, commit=meter.commit.add(seen.commit))
+        steps = seen.steps or seen.candidates
+        if seen.drafting is None or steps == 0:
+            return meter
+        work = min(seen.work, seen.drafting) if seen.steps else seen.drafting  # unaccounted, all of it is work
+        return replace(meter, fixed=meter.fixed.add(seen.drafting - work), draft=meter.draft.add(work / steps))
+
+    def _verified(self, rows: int, seconds: float) -> CostMeter:
+        ratio, shape = seconds / self.prior.passes[rows - 1], self.shape.get(rows, Average())
+        if shape.count or not self.level.count:
+            level = self.level.add(ratio / shape.otherwise(1.0))
+        else:
+            level = self.level
+        return replace(self, level=level, shape={**self.shape, rows: shape.add(ratio / level.value)})
+
+    def profile(self) -> CostProfile:
+        """The costs now."""
+        level = self.level.otherwise(1.0)
+        return CostProfile(
+            version="live",
+            fixed=self.fixed.otherwise(self.prior.fixed * level),
+            draft=self.draft.otherwise(self.prior.draft * level),
+            verify=self._verify_table(level),
+            commit=self.commit.otherwise(self.prior.commit),
+        )
+
+    def _verify_table(self, level: float) -> tuple[float, ...]:
+        """By rows; between the rows seen the shape is interpolated, beyond them it goes on."""
+        prior = np.array(self.prior.passes) * level
+        if not self.shape:
+            return tuple(prior.tolist())
+        rows = np.array(sorted(self.shape))
+        seen = [self.shape[r] for r in rows.tolist()]
+        monotone = isotonic([prior[r - 1] * s.value for r, s in zip(rows, seen, strict=True)], [s.count for s in seen])
+        shape = np.interp(np.arange(1, MAX_ROWS + 1), rows, np.array(monotone) / prior[rows - 1])
+        return tuple(np.maximum.accumulate(prior * shape).tolist())
+
+
+def isotonic(values: list[float], weights: list[int]) -> list[float]:
+    """The nearest sequence that never falls, by weighted least squares: neighbours that do are pooled."""
+    pools: list[tuple[float, int, int]] = []  # mean, weight, entries
+    for value, weight in zip(values, weights, strict=True):
+        pools.append((value, weight, 1))
+        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
+            (a, wa, na), (b, wb, nb) = pools[-2:]
+            pools[-2:] = [((a * wa + b * wb) / (wa + wb), wa + wb, na + nb)]
+    return [mean for mean, _, entries in pools for _ in range(entries)]
