@@ -26,9 +26,10 @@ class Marginal:
         worth = Worth(prospects.acceptance(), prospects.mean, speed / costs.rounds[0], costs)
         if worth.goes_on(0, 1.0, self.window):
             return DraftPlan(self.window, worth=worth)
-        if not prospects.probe_due:
+        length = self._probe_length(worth)
+        if not prospects.probe_due(worth.loss(length)):
             return DraftPlan(0, worth=worth)
-        return DraftPlan(self._probe_length(worth), worth=replace(worth, rate=0.0))
+        return DraftPlan(length, worth=replace(worth, rate=0.0))
 
     def _probe_length(self, worth: Worth) -> int:
         """What would be drafted if involving the drafter cost nothing; at least one."""

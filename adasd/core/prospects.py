@@ -20,10 +20,13 @@ FIRST_GUESS = 0.7
 """Acceptance before anything is known, with the weight LEAST: high enough to find out."""
 LEAST, MOST = 4.0, 64.0
 """Judged candidates that the level remembers: at least, at most."""
-RATE_ROUNDS = 64
+RATE_ROUNDS = 32
 """Rounds that the going rate remembers."""
 PROBE_ROUNDS = 50
-"""While off, one round in so many is a probe."""
+"""While off, one round in so many is a probe; more often if probes cost less than one token in PROBE_SHARE rounds."""
+PROBE_SHARE = 100
+HALF_LIFE = 12
+"""Rounds without candidates after which half of what the level knew is forgotten."""
 FULL = 512.0
 """Samples after which the shape's older half counts half."""
 CERTAIN = 1e-3
@@ -56,10 +59,12 @@ class Prospects:
     idle: int = PROBE_ROUNDS
     promising: bool = False
 
-    @property
-    def probe_due(self) -> bool:
-        """Whether a round that would have no candidates should find out about them; at once where a probe went well."""
-        return self.promising or self.idle >= PROBE_ROUNDS
+    def probe_due(self, loss: float) -> bool:
+        """Whether a round that would have no candidates should find out about them.
+
+        loss: what that is expected to cost, in tokens. At once where the last probe went well.
+        """
+        return self.promising or self.idle >= min(PROBE_ROUNDS, PROBE_SHARE * loss)
 
     @property
     def speed(self) -> float:
@@ -107,7 +112,7 @@ class Prospects:
 
     def _averaged(self, accepted: list[bool]) -> Prospects:
         """The more rounds ago the last candidate, the less is known of the next: off, evidence fades."""
-        mean, weight = self.mean, max(LEAST, self.weight * 2.0 ** (-self.idle / PROBE_ROUNDS))
+        mean, weight = self.mean, max(LEAST, self.weight * 2.0 ** (-self.idle / HALF_LIFE))
         for stood in accepted:
             weight = min(weight + 1.0, MOST)
             mean += (stood - mean) / weight

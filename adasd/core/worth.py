@@ -57,6 +57,11 @@ class Worth:
         spent = self.costs.draft + (0.0 if length else self.costs.fixed)
         return self._pays(length, stands, spent, bound)
 
+    def loss(self, length: int) -> float:
+        """Tokens that a block of so many candidates is expected to cost more than it earns."""
+        rounds, earned = self.costs.rounds, sum(self.mean**i for i in range(1, length + 1))
+        return self.rate * (rounds[length] - rounds[0]) - earned
+
     def _pays(self, length: int, term: float, spent: float, bound: int) -> bool:
         """term: expected tokens of candidate length + 1; each later one is expected to earn `mean` times as many."""
         rounds, gain = self.costs.rounds, 0.0
