@@ -111,7 +111,8 @@ class Average:
         recent = (*self.recent, value)[-3:]
         typical = sorted(recent)[(len(recent) - 1) // 2]
         count = min(self.count + 1, HORIZON)
-        return Average(count, self.value + (typical - self.value) / count, recent)
+        value = typical if count <= 3 else self.value + (typical - self.value) / count
+        return Average(count, value, recent)
 
     def otherwise(self, prior: float) -> float:
         """The average, or `prior` before the first value."""
@@ -136,7 +137,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class CostMeter:
-    """Costs as they are now. What has not been seen yet is `prior`'s, at today's level.
+    """Costs as they are now. A drafter never seen costs nothing, so that it is tried; verify starts as the prior's.
 
     verify = prior * level * shape: the level follows the load, whichever rows show it; the shape, by rows, outlives it.
     """
@@ -171,22 +172,26 @@ class CostMeter:
         level = self.level.otherwise(1.0)
         return CostProfile(
             version="live",
-            fixed=self.fixed.otherwise(self.prior.fixed * level),
-            draft=self.draft.otherwise(self.prior.draft * level),
+            fixed=self.fixed.otherwise(0.0),
+            draft=self.draft.otherwise(0.0),
             verify=self._verify_table(level),
             commit=self.commit.otherwise(self.prior.commit),
         )
 
     def _verify_table(self, level: float) -> tuple[float, ...]:
-        """By rows; between the rows seen the shape is interpolated, beyond them it goes on."""
-        prior = np.array(self.prior.passes) * level
+        """By rows. Rows never seen are thought cheap, so that they are tried where that could pay: as the next fewer seen,
+        past the last with the prior's growth, before the first in proportion."""
+        prior, every = np.array(self.prior.passes) * level, np.arange(1, MAX_ROWS + 1)
         if not self.shape:
             return tuple(prior.tolist())
         rows = np.array(sorted(self.shape))
         seen = [self.shape[r] for r in rows.tolist()]
-        monotone = isotonic([prior[r - 1] * s.value for r, s in zip(rows, seen, strict=True)], [s.count for s in seen])
-        shape = np.interp(np.arange(1, MAX_ROWS + 1), rows, np.array(monotone) / prior[rows - 1])
-        return tuple(np.maximum.accumulate(prior * shape).tolist())
+        hopeful = prior[rows - 1] * [s.value * (1.0 - 0.25 / s.count) for s in seen]
+        known = np.array(isotonic(hopeful.tolist(), [s.count for s in seen]))
+        below = np.maximum(np.searchsorted(rows, every, side="right") - 1, 0)
+        verify = np.where(every < rows[0], known[0] * every / rows[0], known[below])
+        verify *= np.where(every > rows[-1], prior / prior[rows[-1] - 1], 1.0)
+        return tuple(verify.tolist())
 
 
 def isotonic(values: list[float], weights: list[int]) -> list[float]:
