@@ -53,9 +53,7 @@ class AcceptanceState:
     posterior: Posterior = field(default_factory=Posterior)
     prospects: Prospects = field(default_factory=Prospects)
 
-    def after(
-        self, draft: Draft, verdict: Verdict, labels: Labels, plan: DraftPlan = UNWEIGHED
-    ) -> AcceptanceState:
+    def after(self, draft: Draft, verdict: Verdict, labels: Labels, plan: DraftPlan = UNWEIGHED) -> AcceptanceState:
         """The state after one round: judged candidates only; what followed the first rejection was never verified."""
         filed: dict[bool, list[float]] = {True: [], False: []}
         for judgement in verdict.judgements:

@@ -1,4 +1,4 @@
-"""What a round costs, in seconds, by the number of its candidates: as stated, or as measured from the rounds themselves.
+"""What a round costs, in seconds, by the number of its candidates: as stated, or as the rounds themselves show it.
 
 C(k) = [k > 0] fixed + k draft + verify(k + 1) + commit
 """
@@ -53,8 +53,7 @@ class CostProfile:
     def rounds(self) -> tuple[float, ...]:
         """C(k) for 0 to MAX_ROWS - 1 candidates."""
         return tuple(
-            (self.fixed if k else 0.0) + k * self.draft + seconds + self.commit
-            for k, seconds in enumerate(self.passes)
+            (self.fixed if k else 0.0) + k * self.draft + seconds + self.commit for k, seconds in enumerate(self.passes)
         )
 
 
@@ -68,8 +67,8 @@ def stated_profile(figures: Mapping[str, object]) -> CostProfile:
     for name in sorted(missing | unknown):
         raise InvalidRequest(f"{name} of a cost profile is {'missing' if name in missing else 'unknown'}", name)
     version, verify = figures["version"], figures["verify"]
-    if not (isinstance(version, str) and version.isidentifier()):
-        raise InvalidRequest("version of a cost profile must be letters, digits and _", "version")
+    if not (isinstance(version, str) and version.isascii() and version.isalnum()):
+        raise InvalidRequest("version of a cost profile must be letters and digits", "version")
     if not isinstance(verify, list):
         raise InvalidRequest("verify of a cost profile must be a list of seconds", "verify")
     fixed, draft, commit = (_number(name, figures.get(name, 0.0)) for name in ("fixed", "draft", "commit"))
@@ -88,7 +87,7 @@ def _check(holds: bool, name: str, problem: str) -> None:
 
 
 NOMINAL = CostProfile("nominal1", 0.02, 0.02, tuple(0.08 + 0.002 * rows for rows in range(21)), 0.002)
-"""Where nothing is known of a deployment: a candidate at a quarter of a pass of the target, further rows almost free."""
+"""Where nothing is known of a deployment: a candidate at a quarter of a target's pass, further rows almost free."""
 
 CostSource = Callable[[], CostProfile]
 """The costs as of now."""
@@ -123,16 +122,16 @@ class Average:
 class Observation:
     """One round as the gateway saw it, in seconds.
 
-    drafting: until the candidates were there; None if the drafter was not asked. steps, work: passes of the draft and
-    the time for them and their sampling, by the drafter's own account; 0 if it gave none.
+    drafting: until the candidates were there; None if that says nothing. work: of which the drafter's own. steps: in so
+    many passes; 0 where they were not the usual ones, because it was catching up.
     """
 
     candidates: int
     verify: float
     commit: float
     drafting: float | None = None
-    steps: int = 0
     work: float = 0.0
+    steps: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,18 +152,14 @@ class CostMeter:
         """The meter once it has seen another round."""
         meter = self._verified(seen.candidates + 1, seen.verify)
         meter = replace(meter, commit=meter.commit.add(seen.commit))
-        steps = seen.steps or seen.candidates
-        if seen.drafting is None or steps == 0:
-            return meter
-        work = min(seen.work, seen.drafting) if seen.steps else seen.drafting  # unaccounted, all of it is work
-        return replace(meter, fixed=meter.fixed.add(seen.drafting - work), draft=meter.draft.add(work / steps))
+        if seen.drafting is not None:
+            meter = replace(meter, fixed=meter.fixed.add(max(0.0, seen.drafting - seen.work)))
+        return replace(meter, draft=meter.draft.add(seen.work / seen.steps)) if seen.steps else meter
 
     def _verified(self, rows: int, seconds: float) -> CostMeter:
         ratio, shape = seconds / self.prior.passes[rows - 1], self.shape.get(rows, Average())
-        if shape.count or not self.level.count:
-            level = self.level.add(ratio / shape.otherwise(1.0))
-        else:
-            level = self.level
+        comparable = shape.count > 0 or self.level.count == 0
+        level = self.level.add(ratio / shape.otherwise(1.0)) if comparable else self.level
         return replace(self, level=level, shape={**self.shape, rows: shape.add(ratio / level.value)})
 
     def profile(self) -> CostProfile:
@@ -179,8 +174,10 @@ class CostMeter:
         )
 
     def _verify_table(self, level: float) -> tuple[float, ...]:
-        """By rows. Rows never seen are thought cheap, so that they are tried where that could pay: as the next fewer seen,
-        past the last with the prior's growth, before the first in proportion."""
+        """By rows. What was seen seldom or never is thought cheap, so that it is tried where that could pay.
+
+        Rows never seen cost what the next fewer do; past the last they grow as the prior, before the first in proportion.
+        """
         prior, every = np.array(self.prior.passes) * level, np.arange(1, MAX_ROWS + 1)
         if not self.shape:
             return tuple(prior.tolist())

@@ -31,9 +31,9 @@ def draft_block(propose: Propose, plan: DraftPlan, base: int, draws: Draws, eos_
 
 
 def drafting(plan: DraftPlan, base: int, draws: Draws, eos_ids: Collection[int]) -> Drafting:
-    """Draft until the plan's bound, an EOS, an empty row, the candidate whose entropy exceeds the threshold, or a step or
-    candidate that is not worth its time.
+    """Draft until the plan's bound, an EOS, an empty row, or the candidate whose entropy exceeds the threshold.
 
+    A plan that weighs costs also ends it before a step or a candidate that is not worth its time.
     A candidate, once sampled, is in the block: leaving one out after looking at it would not be exact.
     """
     ids: list[int] = []

@@ -19,7 +19,7 @@ from adasd.core.worth import ENTROPY_NODES, entropy_place
 FIRST_GUESS = 0.7
 """Acceptance before anything is known, with the weight LEAST: high enough to find out."""
 LEAST, MOST = 4.0, 64.0
-"""Judged candidates that the level remembers: at least, at most."""
+"""Judged candidates that the level remembers."""
 RATE_ROUNDS = 32
 """Rounds that the going rate remembers."""
 PROBE_ROUNDS = 50
@@ -107,7 +107,8 @@ class Prospects:
             node, beyond = entropy_place(entropy)
             (taken if stood else refused)[node : node + 2] += (1.0 - beyond, beyond)
         if float(taken.sum() + refused.sum()) > FULL:
-            taken, refused = taken / 2, refused / 2
+            taken /= 2
+            refused /= 2
         return replace(self, taken=taken, refused=refused)
 
     def _averaged(self, accepted: list[bool]) -> Prospects:

@@ -11,9 +11,11 @@ over every j, not just i + 1, is what gets over the fixed cost of involving the 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from adasd.core.costs import CostProfile
+from adasd.core.errors import InvalidRequest
 
 ENTROPY_NODES = 28
 """Nodes of everything that is known by entropy; evenly spaced in h / (h + ENTROPY_SCALE)."""
@@ -32,13 +34,21 @@ class Worth:
     """What candidates are expected to earn, and what they cost.
 
     acceptance: P(A | h) of a drafted candidate, at the ENTROPY_NODES. mean: a. rate: lambda, tokens per second; at 0
-    every candidate is worth its time (a probe). costs: C.
+    every candidate is worth its time (a probe). costs: C. Validated on construction; raises InvalidRequest.
     """
 
     acceptance: tuple[float, ...]
     mean: float
     rate: float
     costs: CostProfile
+
+    def __post_init__(self) -> None:
+        if len(self.acceptance) != ENTROPY_NODES:
+            raise InvalidRequest(f"acceptance must have {ENTROPY_NODES} nodes", "plan.worth.acceptance")
+        if not all(0.0 <= probability <= 1.0 for probability in (self.mean, *self.acceptance)):
+            raise InvalidRequest("acceptance and its mean must be probabilities", "plan.worth.acceptance")
+        if not 0.0 <= self.rate < math.inf:
+            raise InvalidRequest("rate must be finite and not negative", "plan.worth.rate")
 
     def accepted(self, entropy: float) -> float:
         """P(A | h), h in bits."""

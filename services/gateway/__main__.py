@@ -21,6 +21,7 @@ from services.environment import read_settings
 from services.gateway.admission import Admission
 from services.gateway.app import GatewayServices, create_app
 from services.gateway.chat import Engine
+from services.gateway.costs import LiveCosts, load_profile
 from services.gateway.handshake import Handshake
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.middleware import CURRENT_REQUEST
@@ -79,6 +80,8 @@ async def serve(settings: GatewaySettings) -> None:
     """Run until SIGTERM or SIGINT."""
     stopping_rule(settings.stopping, settings.max_candidates)
     verification(settings.acceptance)
+    profile = load_profile(settings.cost_profile)
+    costs = LiveCosts(profile)
     text = await asyncio.to_thread(ChatText.load, settings.tokenizer)
     metrics = GatewayMetrics()
     metrics.describe({"model": settings.names[0], "stopping": settings.stopping, "acceptance": settings.acceptance})
@@ -95,8 +98,12 @@ async def serve(settings: GatewaySettings) -> None:
         peers = RemotePeers(drafters, verifiers, handshake, text.vocabulary)
         probes = {"verifier": peers.verifier_fits, "drafter": peers.drafter_answers, "redis": store.ping}
         services = GatewayServices(
-            engine=Engine(text, peers, store, metrics, owner=f"{socket.gethostname()}:{secrets.token_hex(4)}"),
-            admission=Admission(text, settings.names, settings.rules, settings.default_max_tokens),
+            engine=Engine(
+                text, peers, store, metrics, owner=f"{socket.gethostname()}:{secrets.token_hex(4)}", costs=costs
+            ),
+            admission=Admission(
+                text, settings.names, settings.rules, settings.default_max_tokens, costs.profile, profile
+            ),
             readiness=Readiness(probes),
             capacity=Capacity(settings.max_requests),
             max_body_bytes=settings.max_body_bytes,

@@ -6,11 +6,18 @@ from typing import Protocol
 
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.context import Context
+from adasd.core.messages import Timing
 from adasd.core.types import Draft, DraftPlan, Verdict
 
 
 class Drafter(Protocol):
-    """The drafter as one generation sees it. A failure is never the request's: it is a round without candidates."""
+    """The drafter as one generation sees it. A failure is never the request's: it is a round without candidates.
+
+    timing: where the drafter says the time of its last answer went.
+    """
+
+    @property
+    def timing(self) -> Timing: ...
 
     def prefill(self, context: Context) -> None:
         """Start reading the context in the background, beside the verifier's first pass."""

@@ -23,7 +23,7 @@ from adasd.core.errors import (
     ServiceUnavailable,
     SessionNotFound,
 )
-from adasd.core.messages import ContextDelta, DraftReply, DraftRequest, VerifyReply, VerifyRequest
+from adasd.core.messages import ContextDelta, DraftReply, DraftRequest, Timing, VerifyReply, VerifyRequest
 from adasd.core.types import Draft, DraftPlan, SamplingParams, Verdict
 from adasd.rpc.drafter import DrafterConnection
 from adasd.rpc.options import MessageLimits
@@ -135,6 +135,7 @@ class RemoteDrafter:
         self._patient = seeded
         self._busy = False  # with a round that was given up on
         self._again_at = 0.0
+        self.timing = Timing()
 
     def prefill(self, context: Context) -> None:
         if self._client.refusal is not None:
@@ -187,10 +188,11 @@ class RemoteDrafter:
                 await asyncio.sleep(RETRY_PAUSE_SECONDS)
 
     async def _ask(self, context: Context, plan: DraftPlan, round_number: int) -> Draft:
-        draft = (await self._stream.ask(context, round_number, self._question(plan, round_number))).draft
-        if len(draft) > plan.max_candidates:
-            raise InvalidDraft(f"{len(draft)} candidates, at most {plan.max_candidates} were asked for")
-        return draft
+        reply = await self._stream.ask(context, round_number, self._question(plan, round_number))
+        if len(reply.draft) > plan.max_candidates:
+            raise InvalidDraft(f"{len(reply.draft)} candidates, at most {plan.max_candidates} were asked for")
+        self.timing = reply.timing
+        return reply.draft
 
     def _question(self, plan: DraftPlan, round_number: int) -> Callable[[ContextDelta], DraftRequest]:
         return lambda delta: DraftRequest(delta, self._sampling, plan, round_number)

@@ -10,7 +10,7 @@ from adasd.core.adaptive import AcceptanceState
 from adasd.core.context import Context
 from adasd.core.errors import AdasdError
 from adasd.core.host import HostKernels
-from adasd.core.messages import DraftRequest, ModelInfo, VerifyRequest
+from adasd.core.messages import DraftRequest, ModelInfo, Timing, VerifyRequest
 from adasd.core.types import Draft, DraftPlan, Verdict
 from adasd.runtime.local import whole
 from adasd.runtime.replica import Replica
@@ -58,6 +58,7 @@ class LocalPeers:
 class LocalDrafter:
     peers: LocalPeers
     request: GenerationRequest
+    timing: Timing = field(default_factory=Timing)
 
     def prefill(self, context: Context) -> None:
         """Nothing is gained by it here."""
