@@ -17,8 +17,12 @@ from adasd.core.errors import InvalidRequest
 
 MAX_ROWS = 65
 """Rows of the longest block that any rule may ask for, and the one beside it."""
-HORIZON = 64
-"""Observations that an average remembers."""
+SHORTEST = 1e-9
+HORIZON, LEVEL_HORIZON, SHAPE_HORIZON = 64, 16, 256
+"""Rounds that an average remembers. Load comes and goes faster than what rows cost relative to one another."""
+
+FORGOTTEN = 0.25
+"""Weight at which a number of rows counts as never seen."""
 
 
 @dataclass(frozen=True)
@@ -100,22 +104,30 @@ def nominal() -> CostProfile:
 
 @dataclass(frozen=True, slots=True)
 class Average:
-    """A slow average that a lone outlier does not move: each value counts as the median of the last three."""
+    """A slow average that a lone outlier does not move: each value counts as the median of the last three.
 
-    count: int = 0
+    weight: values remembered; it wanes while none come, so that a new one then counts for more.
+    """
+
+    weight: float = 0.0
     value: float = 0.0
     recent: tuple[float, ...] = ()
 
-    def add(self, value: float) -> Average:
+    def add(self, value: float, horizon: float) -> Average:
         recent = (*self.recent, value)[-3:]
         typical = sorted(recent)[(len(recent) - 1) // 2]
-        count = min(self.count + 1, HORIZON)
-        value = typical if count <= 3 else self.value + (typical - self.value) / count
-        return Average(count, value, recent)
+        weight = min(self.weight + 1.0, horizon)
+        known = weight > len(recent)
+        return Average(weight, self.value + (typical - self.value) / weight if known else typical, recent)
+
+    def aged(self, horizon: float) -> Average:
+        """One round later; after `horizon` of them little is left."""
+        weight = self.weight * (1.0 - 1.0 / horizon)
+        return Average(weight, self.value, self.recent if weight >= 1.0 else ())
 
     def otherwise(self, prior: float) -> float:
         """The average, or `prior` before the first value."""
-        return self.value if self.count else prior
+        return self.value if self.weight else prior
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,17 +162,20 @@ class CostMeter:
 
     def after(self, seen: Observation) -> CostMeter:
         """The meter once it has seen another round."""
-        meter = self._verified(seen.candidates + 1, seen.verify)
-        meter = replace(meter, commit=meter.commit.add(seen.commit))
+        aged = ((rows, average.aged(SHAPE_HORIZON)) for rows, average in self.shape.items())
+        shape = {rows: average for rows, average in aged if average.weight > FORGOTTEN}
+        meter = replace(self, shape=shape, fixed=self.fixed.aged(HORIZON), draft=self.draft.aged(HORIZON))
+        meter = meter._verified(seen.candidates + 1, seen.verify)
+        meter = replace(meter, commit=meter.commit.add(seen.commit, HORIZON))
         if seen.drafting is not None:
-            meter = replace(meter, fixed=meter.fixed.add(max(0.0, seen.drafting - seen.work)))
-        return replace(meter, draft=meter.draft.add(seen.work / seen.steps)) if seen.steps else meter
+            meter = replace(meter, fixed=meter.fixed.add(max(0.0, seen.drafting - seen.work), HORIZON))
+        return replace(meter, draft=meter.draft.add(seen.work / seen.steps, HORIZON)) if seen.steps else meter
 
     def _verified(self, rows: int, seconds: float) -> CostMeter:
-        ratio, shape = seconds / self.prior.passes[rows - 1], self.shape.get(rows, Average())
-        comparable = shape.count > 0 or self.level.count == 0
-        level = self.level.add(ratio / shape.otherwise(1.0)) if comparable else self.level
-        return replace(self, level=level, shape={**self.shape, rows: shape.add(ratio / level.value)})
+        ratio, shape = max(seconds, SHORTEST) / self.prior.passes[rows - 1], self.shape.get(rows, Average())
+        comparable = shape.weight > 0.0 or self.level.weight == 0.0
+        level = self.level.add(ratio / shape.otherwise(1.0), LEVEL_HORIZON) if comparable else self.level
+        return replace(self, level=level, shape={**self.shape, rows: shape.add(ratio / level.value, SHAPE_HORIZON)})
 
     def profile(self) -> CostProfile:
         """The costs now."""
@@ -176,24 +191,25 @@ class CostMeter:
     def _verify_table(self, level: float) -> tuple[float, ...]:
         """By rows. What was seen seldom or never is thought cheap, so that it is tried where that could pay.
 
-        Rows never seen cost what the next fewer do; past the last they grow as the prior, before the first in proportion.
+        Rows never seen cost what the next fewer do; past the last they grow as the prior's, before the first in
+        proportion.
         """
         prior, every = np.array(self.prior.passes) * level, np.arange(1, MAX_ROWS + 1)
         if not self.shape:
             return tuple(prior.tolist())
         rows = np.array(sorted(self.shape))
         seen = [self.shape[r] for r in rows.tolist()]
-        hopeful = prior[rows - 1] * [s.value * (1.0 - 0.25 / s.count) for s in seen]
-        known = np.array(isotonic(hopeful.tolist(), [s.count for s in seen]))
+        hopeful = prior[rows - 1] * [s.value * (1.0 - 0.25 / max(1.0, s.weight)) for s in seen]
+        known = np.array(isotonic(hopeful.tolist(), [s.weight for s in seen]))
         below = np.maximum(np.searchsorted(rows, every, side="right") - 1, 0)
         verify = np.where(every < rows[0], known[0] * every / rows[0], known[below])
         verify *= np.where(every > rows[-1], prior / prior[rows[-1] - 1], 1.0)
         return tuple(verify.tolist())
 
 
-def isotonic(values: list[float], weights: list[int]) -> list[float]:
+def isotonic(values: list[float], weights: list[float]) -> list[float]:
     """The nearest sequence that never falls, by weighted least squares: neighbours that do are pooled."""
-    pools: list[tuple[float, int, int]] = []  # mean, weight, entries
+    pools: list[tuple[float, float, int]] = []  # mean, weight, entries
     for value, weight in zip(values, weights, strict=True):
         pools.append((value, weight, 1))
         while len(pools) > 1 and pools[-2][0] > pools[-1][0]:

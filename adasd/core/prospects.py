@@ -22,9 +22,10 @@ LEAST, MOST = 4.0, 64.0
 """Judged candidates that the level remembers."""
 RATE_ROUNDS = 32
 """Rounds that the going rate remembers."""
-PROBE_ROUNDS = 50
-"""While off, one round in so many is a probe; more often if probes cost less than one token in PROBE_SHARE rounds."""
-PROBE_SHARE = 100
+PROBE_ROUNDS = 100
+"""While off, a probe that is expected to lose one token comes once in so many rounds; one that loses less, oftener."""
+PROBE_CREDIT = 50
+"""Rounds by which it comes sooner at the start, and where the last one went well."""
 HALF_LIFE = 12
 """Rounds without candidates after which half of what the level knew is forgotten."""
 FULL = 512.0
@@ -47,7 +48,8 @@ class Prospects:
     """taken, refused: judged candidates by entropy, spread over two nodes each. float32 [ENTROPY_NODES].
 
     mean: acceptance of late, of the weight `weight`. tokens, work: slow averages a round; a round of plain decoding is
-    a work of 1. idle: rounds since the last judged candidate. promising: the last block stood as a whole.
+    a work of 1. idle: rounds since the last judged candidate. promising: the last block stood as a whole; so does the
+    first guess.
     """
 
     taken: _Counts = field(default_factory=_no_counts)
@@ -56,15 +58,12 @@ class Prospects:
     weight: float = LEAST
     tokens: float = 1.0
     work: float = 1.0
-    idle: int = PROBE_ROUNDS
-    promising: bool = False
+    idle: int = 0
+    promising: bool = True
 
     def probe_due(self, loss: float) -> bool:
-        """Whether a round that would have no candidates should find out about them.
-
-        loss: what that is expected to cost, in tokens. At once where the last probe went well.
-        """
-        return self.promising or self.idle >= min(PROBE_ROUNDS, PROBE_SHARE * loss)
+        """Whether a round that would have no candidates should find out about them, at an expected loss in tokens."""
+        return self.idle + PROBE_CREDIT * self.promising >= PROBE_ROUNDS * loss
 
     @property
     def speed(self) -> float:
@@ -97,7 +96,7 @@ class Prospects:
             work=self.work + share * (work - self.work),
         )
         if plan.max_candidates == 0:
-            return replace(new, idle=min(self.idle + 1, PROBE_ROUNDS), promising=False)
+            return replace(new, idle=self.idle + 1)
         accepted = [judgement.accepted for judgement in verdict.judgements]
         return new._filed(draft.entropies, accepted)._averaged(accepted or [False])
 

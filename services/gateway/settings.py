@@ -21,9 +21,10 @@ class GatewaySettings(BaseSettings):
 
     model_name, model_aliases (separated by commas): what clients call the model; the folder's name by default.
     stopping, acceptance, max_candidates: rules of requests that name none. cost_profile: JSON file of a `CostProfile`,
-    against which `marginal` weighs candidates of seeded requests; by default the nominal one. default_max_tokens: as the rules; none is
-    the rest of the context. max_requests: chat requests in hand at a time. max_vocabulary: that of the services.
-    grace_seconds: what running answers get after SIGTERM. probe_seconds: between two looks at the services.
+    against which `marginal` weighs candidates of seeded requests; by default the nominal one.
+    default_max_tokens: as the rules; none is the rest of the context. max_requests: chat requests in hand at a time.
+    max_vocabulary: that of the services. grace_seconds: what running answers get after SIGTERM.
+    probe_seconds: between two looks at the services.
     The other times, in seconds, are those of `RemoteOptions`; `store` is `StoreSettings`.
     """
 
