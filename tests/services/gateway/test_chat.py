@@ -71,7 +71,7 @@ async def test_usage_comes_last_and_only_if_asked_for(gateway: Gateway) -> None:
     assert all(chunk["usage"] is None and "speculation" not in chunk for chunk in chunks)
 
 
-@pytest.mark.parametrize("stopping", ["off", "fixed", "adasd"])
+@pytest.mark.parametrize("stopping", ["off", "fixed", "adasd", "marginal"])
 @pytest.mark.parametrize("acceptance", ["exact", "adasd", "adasd-anchored", "coupled"])
 async def test_stream_and_whole_answer_agree_under_every_rule(gateway: Gateway, stopping: str, acceptance: str) -> None:
     fields: dict[str, Any] = {"seed": 7, "speculation": {"stopping": stopping, "acceptance": acceptance}}
