@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from adasd.core.costs import NOMINAL, CostProfile, CostSource, nominal
 from adasd.core.errors import ContextLengthExceeded, InvalidRequest, ModelNotFound
-from adasd.core.marginal import Marginal
 from adasd.core.messages import ModelInfo
 from adasd.core.stopping import stopping_rule
 from adasd.core.types import SamplingParams
@@ -72,7 +71,7 @@ class Admission:
             raise ModelNotFound(f"no model {chat.model!r} here; served: {', '.join(self.names)}", "model")
         rules = self.rules.overridden(chat.speculation)
         sampling = _sampling(chat)
-        pinned = chat.seed is not None and not (sampling.greedy or verification(rules.acceptance).coupled)
+        pinned = _depends_on_costs(rules, sampling) and chat.seed is not None
         costs = (lambda: self.profile) if pinned else self.costs
         stopping = stopping_rule(rules.stopping, rules.max_candidates, costs)
         prompt = self.text.encode([message.for_template() for message in chat.messages])
@@ -88,8 +87,7 @@ class Admission:
             stop=chat.stop,
             seeded=chat.seed is not None,
         )
-        depends = pinned and isinstance(stopping, Marginal)
-        return Admitted(chat, rules, generation, self.profile.version if depends else None)
+        return Admitted(chat, rules, generation, self.profile.version if pinned else None)
 
     def _max_tokens(self, asked: int | None, prompt: int, context_length: int) -> int:
         """At least 1; an answer longer than the context ends with the context."""
@@ -104,6 +102,12 @@ class Admission:
             )
         wanted = self.default_max_tokens if asked is None else asked
         return room if wanted is None else min(wanted, room)
+
+
+def _depends_on_costs(rules: Rules, sampling: SamplingParams) -> bool:
+    """Whether other costs could give another text. Greedy and coupled text is the target's own whatever is drafted."""
+    coupled = verification(rules.acceptance).coupled
+    return rules.stopping == "marginal" and not (coupled or sampling.greedy)
 
 
 def _sampling(chat: ChatRequest) -> SamplingParams:
