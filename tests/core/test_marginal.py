@@ -79,15 +79,15 @@ def test_entropy_that_foretells_acceptance_is_used() -> None:
 
 
 def test_a_session_handed_over_at_any_round_goes_on_alike() -> None:
-    rule = Marginal(W, lambda: SETTINGS[3][1])
-    kept, moved = (Clocked(foretold(0.3, 0.9), SETTINGS[3][1]) for _ in range(2))
-    for _ in range(150):
+    real = costs(0.1, fixed=0.3, rise=0.1)
+    rule = Marginal(W, lambda: real)
+    kept, moved = (Clocked(foretold(0.2, 0.8), real) for _ in range(2))
+    for _ in range(200):
         kept.run(rule, 1)
         moved.run(rule, 1)
         moved.state = replace(moved.state, acceptance=AcceptanceState.unpack(moved.state.acceptance.pack()))
         assert kept.plans[-1] == moved.plans[-1]
-    assert {plan.decision for plan in kept.plans} >= {"draft"}
-    assert len({plan.worth.mean for plan in kept.plans if plan.worth}) > 50
+    assert {plan.decision for plan in kept.plans} == {"off", "probe", "draft"}
 
 
 def worth(mean: float, rate: float, real: CostProfile) -> Worth:
