@@ -29,11 +29,15 @@ TARGET_ALONE = "target alone"
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A stopping rule and an acceptance rule under the name the paper gives their combination."""
+    """A stopping rule and an acceptance rule under the name the paper gives their combination.
+
+    seeded: False for a rule that is to follow the costs measured here, which a seeded text must not depend on.
+    """
 
     name: str
     stopping: str
     acceptance: str
+    seeded: bool = True
 
     @property
     def speculation(self) -> dict[str, str]:
@@ -47,6 +51,8 @@ METHODS = (
     Method("Verify-Only (fixed 5)", "fixed", "adasd"),
     Method("AdaSD", "adasd", "adasd"),
     Method("AdaSD anchored", "adasd", "adasd-anchored"),
+    Method("marginal", "marginal", "exact", seeded=False),
+    Method("marginal, anchored", "marginal", "adasd-anchored", seeded=False),
 )
 
 
@@ -99,7 +105,8 @@ def _interleaved(asks: dict[str, Ask], questions: list[str]) -> Iterator[Answer]
 
 def _service(client: httpx.Client, request: dict[str, Any], method: Method) -> Ask:
     def ask(index: int, prompt: str) -> Answer:
-        body = {**request, "seed": index, "speculation": method.speculation}
+        seed = index if method.seeded else None
+        body = {**request, "seed": seed, "speculation": method.speculation}
         body["messages"] = [{"role": "user", "content": prompt}]
         begin, first, final = time.perf_counter(), None, {}
         for chunk in stream_chat(client, body):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import orjson
@@ -30,9 +31,13 @@ def load_profile(path: Path | None) -> CostProfile:
 
 
 class LiveCosts:
-    """The costs of now, from the rounds of all generations of this process."""
+    """The costs of now, from the rounds of all generations of this process.
+
+    prior: the stated ones, where they start from.
+    """
 
     def __init__(self, prior: CostProfile = NOMINAL) -> None:
+        self.prior = prior
         self._meter = CostMeter(prior)
         self._profile: CostProfile | None = None
 
@@ -44,6 +49,10 @@ class LiveCosts:
         if self._profile is None:
             self._profile = self._meter.profile()
         return self._profile
+
+    def figures(self) -> str:
+        """The costs of now as `load_profile` reads them; whoever states them gives them a version of their own."""
+        return orjson.dumps(asdict(self.profile())).decode()
 
 
 class RoundWatch:

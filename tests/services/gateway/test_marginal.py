@@ -141,6 +141,10 @@ def test_a_profile_comes_from_a_file(tmp_path: Path) -> None:
     path.write_text('{"version": "two", "fixed": 0.5, "draft": 0.1, "verify": [1, 1.5]}')
     assert load_profile(path).version == "two"
     assert load_profile(None) is NOMINAL
+    live = LiveCosts()
+    teach(live, 0.5)
+    path.write_text(live.figures())
+    assert load_profile(path) == live.profile()
     for content in ("[]", "{", '{"version": "two"}'):
         path.write_text(content)
         with pytest.raises(InvalidRequest, match="cost_profile"):
