@@ -25,7 +25,7 @@ RATE_ROUNDS = 32
 PROBE_ROUNDS = 100
 """While off, a probe that is expected to lose one token comes once in so many rounds; one that loses less, oftener."""
 PROBE_CREDIT = 50
-"""Rounds by which it comes sooner at the start, and where the last one went well."""
+"""Rounds by which it comes sooner at the start, and where the last one went well and little was known."""
 HALF_LIFE = 12
 """Rounds without candidates after which half of what the level knew is forgotten."""
 FULL = 512.0
@@ -63,7 +63,8 @@ class Prospects:
 
     def probe_due(self, loss: float) -> bool:
         """Whether a round that would have no candidates should find out about them, at an expected loss in tokens."""
-        return self.idle + PROBE_CREDIT * self.promising >= PROBE_ROUNDS * loss
+        surprising = self.promising and self.weight <= 2 * LEAST
+        return self.idle + PROBE_CREDIT * surprising >= PROBE_ROUNDS * loss
 
     @property
     def speed(self) -> float:

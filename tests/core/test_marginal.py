@@ -16,7 +16,7 @@ from adasd.core.worth import ENTROPY_NODES, Worth
 from tests.core.virtual_clock import Clocked, best_fixed, constant, foretold
 
 W = 20
-ROUNDS = 1500
+ROUNDS = 1200
 STOOD, FELL = Judgement(0.5, exact=True, accepted=True), Judgement(0.5, exact=False, accepted=False)
 
 
