@@ -24,10 +24,14 @@ MARKS = ("drafted", "accepted", "tokens", "timing")
 
 @dataclass(frozen=True, slots=True)
 class HttpChat:
-    """A server that speaks OpenAI's chat API. request: its model and everything else that all requests have."""
+    """A server that speaks OpenAI's chat API. request: its model and everything else that all requests have.
+
+    seeded: whether requests carry their seeds.
+    """
 
     client: httpx.Client
     request: Mapping[str, Any]
+    seeded: bool = True
 
     def __call__(self, messages: Messages, seed: int) -> Reply:
         """Tokens are what the server counted, or the pieces of text from one that never tells: one a token there."""
@@ -35,7 +39,8 @@ class HttpChat:
         arrivals: list[float] = []
         rounds: list[Mapping[str, Any]] = []
         last: dict[str, Any] = {}
-        for chunk in stream_chat(self.client, {**self.request, "messages": messages, "seed": seed}):
+        body = {**self.request, "messages": messages} | ({"seed": seed} if self.seeded else {})
+        for chunk in stream_chat(self.client, body):
             if any(choice["delta"].get("content") for choice in chunk["choices"]):
                 arrivals.append(time.perf_counter() - begin)
             if marks := chunk.get("adasd"):

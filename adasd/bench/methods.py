@@ -21,6 +21,11 @@ class Method:
     max_candidates: int | None = None
 
     @property
+    def seeded(self) -> bool:
+        """Not for a rule that follows the costs measured here, which a seeded text must not depend on."""
+        return self.stopping != "marginal"
+
+    @property
     def speculation(self) -> dict[str, str | int]:
         """The request's `speculation`."""
         rules: dict[str, str | int] = {"stopping": self.stopping, "acceptance": self.acceptance}
@@ -34,6 +39,8 @@ NAMED = {
     "verify-only": Method("Verify-Only (fixed 5)", "fixed", "adasd"),
     "adasd": Method("AdaSD", "adasd", "adasd"),
     "anchored": Method("AdaSD anchored", "adasd", "adasd-anchored"),
+    "marginal": Method("marginal", "marginal", "exact"),
+    "marginal-anchored": Method("marginal, anchored", "marginal", "adasd-anchored"),
 }
 """The combinations that the paper names, and the default of this project."""
 LENGTHS = re.compile(r"(\d+)(?:-(\d+))?")

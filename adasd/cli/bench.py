@@ -165,7 +165,7 @@ def _asks(
         request = {**plan.asked.request, "model": first_model(client)}
         marks: dict[str, Any] = {"trace": True} if trace else {}
         asks: dict[str, Ask] = {
-            method.name: HttpChat(client, {**request, "speculation": method.speculation | marks})
+            method.name: HttpChat(client, {**request, "speculation": method.speculation | marks}, method.seeded)
             for method in plan.methods
         }
         if pair is not None:

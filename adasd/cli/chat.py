@@ -26,7 +26,7 @@ def chat(
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.7,
     max_tokens: Annotated[int, typer.Option(help="Longest answer.")] = 512,
     seed: Annotated[int | None, typer.Option(help="Same seed, same text.")] = None,
-    stopping: Annotated[str | None, typer.Option(help="off | fixed | adasd")] = None,
+    stopping: Annotated[str | None, typer.Option(help="off | fixed | adasd | marginal")] = None,
     acceptance: Annotated[str | None, typer.Option(help="exact | adasd | adasd-anchored | coupled")] = None,
     max_candidates: Annotated[int | None, typer.Option(help="Most candidates of a round.")] = None,
     trace: Annotated[Path | None, typer.Option(help="Chrome trace of every round; with a table of shares.")] = None,

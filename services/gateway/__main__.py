@@ -21,6 +21,7 @@ from services.environment import read_settings
 from services.gateway.admission import Admission
 from services.gateway.app import GatewayServices, create_app
 from services.gateway.chat import Engine
+from services.gateway.costs import LiveCosts, load_profile
 from services.gateway.handshake import Handshake
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.middleware import CURRENT_REQUEST
@@ -79,6 +80,7 @@ async def serve(settings: GatewaySettings) -> None:
     """Run until SIGTERM or SIGINT."""
     stopping_rule(settings.stopping, settings.max_candidates)
     verification(settings.acceptance)
+    costs = LiveCosts(load_profile(settings.cost_profile))
     text = await asyncio.to_thread(ChatText.load, settings.tokenizer)
     metrics = GatewayMetrics()
     metrics.describe({"model": settings.names[0], "stopping": settings.stopping, "acceptance": settings.acceptance})
@@ -94,15 +96,24 @@ async def serve(settings: GatewaySettings) -> None:
         stack.push_async_callback(handshake.close)
         peers = RemotePeers(drafters, verifiers, handshake, text.vocabulary)
         probes = {"verifier": peers.verifier_fits, "drafter": peers.drafter_answers, "redis": store.ping}
-        services = GatewayServices(
-            engine=Engine(text, peers, store, metrics, owner=f"{socket.gethostname()}:{secrets.token_hex(4)}"),
-            admission=Admission(text, settings.names, settings.rules, settings.default_max_tokens),
-            readiness=Readiness(probes),
-            capacity=Capacity(settings.max_requests),
-            max_body_bytes=settings.max_body_bytes,
-            probe_seconds=settings.probe_seconds,
-        )
-        await _listen(settings, services)
+        owner = f"{socket.gethostname()}:{secrets.token_hex(4)}"
+        engine = Engine(text, peers, store, metrics, owner, costs)
+        await _listen(settings, _services(settings, engine, Readiness(probes)))
+    logger.info("costs of late, as a cost_profile: %s", costs.figures())
+
+
+def _services(settings: GatewaySettings, engine: Engine, readiness: Readiness) -> GatewayServices:
+    costs = engine.costs
+    return GatewayServices(
+        engine=engine,
+        admission=Admission(
+            engine.text, settings.names, settings.rules, settings.default_max_tokens, costs.profile, costs.prior
+        ),
+        readiness=readiness,
+        capacity=Capacity(settings.max_requests),
+        max_body_bytes=settings.max_body_bytes,
+        probe_seconds=settings.probe_seconds,
+    )
 
 
 async def _listen(settings: GatewaySettings, services: GatewayServices) -> None:

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from adasd.core.costs import NOMINAL, CostProfile, CostSource, nominal
 from adasd.core.errors import ContextLengthExceeded, InvalidRequest, ModelNotFound
 from adasd.core.messages import ModelInfo
 from adasd.core.stopping import stopping_rule
@@ -36,11 +37,12 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A request that will be answered."""
+    """A request that will be answered. cost_profile: version of the stated costs that its text depends on, if any."""
 
     chat: ChatRequest
     rules: Rules
     generation: GenerationRequest
+    cost_profile: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +50,16 @@ class Admission:
     """The rules of one served model.
 
     names: what clients may call it, its own name first. default_max_tokens: where the client names no limit; None is
-    whatever the context leaves.
+    whatever the context leaves. costs: what candidates are weighed against as of now; where the text depends on it and
+    the client chose the seed, `profile`, so that the same seed gives the same text.
     """
 
     text: ChatText
     names: Sequence[str]
     rules: Rules = Rules()
     default_max_tokens: int | None = None
+    costs: CostSource = nominal
+    profile: CostProfile = NOMINAL
 
     def admit(self, body: bytes, target: ModelInfo) -> Admitted:
         """Parse, check, tokenise. Takes as long as the prompt is long: not for the event loop.
@@ -65,13 +70,15 @@ class Admission:
         if chat.model not in self.names:
             raise ModelNotFound(f"no model {chat.model!r} here; served: {', '.join(self.names)}", "model")
         rules = self.rules.overridden(chat.speculation)
-        stopping = stopping_rule(rules.stopping, rules.max_candidates)
-        verification(rules.acceptance)
+        sampling = _sampling(chat)
+        pinned = _depends_on_costs(rules, sampling) and chat.seed is not None
+        costs = (lambda: self.profile) if pinned else self.costs
+        stopping = stopping_rule(rules.stopping, rules.max_candidates, costs)
         prompt = self.text.encode([message.for_template() for message in chat.messages])
         generation = GenerationRequest(
             session=secrets.token_bytes(SESSION_BYTES),
             prompt=prompt,
-            sampling=_sampling(chat),
+            sampling=sampling,
             stopping=stopping,
             acceptance=rules.acceptance,
             max_tokens=self._max_tokens(chat.asked_tokens, len(prompt), target.context_length),
@@ -80,7 +87,7 @@ class Admission:
             stop=chat.stop,
             seeded=chat.seed is not None,
         )
-        return Admitted(chat, rules, generation)
+        return Admitted(chat, rules, generation, self.profile.version if pinned else None)
 
     def _max_tokens(self, asked: int | None, prompt: int, context_length: int) -> int:
         """At least 1; an answer longer than the context ends with the context."""
@@ -95,6 +102,12 @@ class Admission:
             )
         wanted = self.default_max_tokens if asked is None else asked
         return room if wanted is None else min(wanted, room)
+
+
+def _depends_on_costs(rules: Rules, sampling: SamplingParams) -> bool:
+    """Whether other costs could give another text. Greedy and coupled text is the target's own whatever is drafted."""
+    coupled = verification(rules.acceptance).coupled
+    return rules.stopping == "marginal" and not (coupled or sampling.greedy)
 
 
 def _sampling(chat: ChatRequest) -> SamplingParams:

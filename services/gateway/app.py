@@ -97,7 +97,7 @@ def _add_chat(app: FastAPI, services: GatewayServices) -> None:
             metrics.refused(type(error).__name__)
             raise
         metrics.admitted(len(admitted.generation.prompt))
-        completion = Completion(admitted, system_fingerprint(target, engine.peers.draft))
+        completion = Completion(admitted, system_fingerprint(target, engine.peers.draft, admitted.cost_profile))
         return ChatAnswer(engine, admitted, target, completion, services.capacity.abandoned, arrived)
 
 

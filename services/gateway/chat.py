@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from starlette.responses import Response
@@ -23,6 +23,7 @@ from adasd.state.base import SessionRecord, SessionStore
 from services.gateway.admission import Admitted
 from services.gateway.boundary import Boundary
 from services.gateway.completion import Completion
+from services.gateway.costs import LiveCosts, RoundWatch
 from services.gateway.generation import Ownership, generate
 from services.gateway.metrics import GatewayMetrics, Outcome
 from services.gateway.peers import Peers
@@ -40,13 +41,14 @@ Shown = tuple[tuple[str, ...], Round]
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """What generations run on. owner: this gateway, as sessions name it."""
+    """What generations run on. owner: this gateway, as sessions name it. costs: what their rounds take."""
 
     text: ChatText
     peers: Peers
     store: SessionStore
     metrics: GatewayMetrics
     owner: str
+    costs: LiveCosts = field(default_factory=LiveCosts)
 
     async def rounds(self, admitted: Admitted, target: ModelInfo, times: RoundTimes) -> AsyncGenerator[Shown, None]:
         """Run one generation; closing the iterator ends it."""
@@ -54,10 +56,11 @@ class Engine:
         context, controller = Context(request.prompt), request.controller()
         room = controller.limit - context.base
         boundary = Boundary(request.eos_ids, request.stop, room, self.text.detokenizer())
-        store = TimedStore(self.store, self.metrics, times)
+        watch = RoundWatch(self.costs)
+        store = TimedStore(self.store, self.metrics, times, watch)
         async with AsyncExitStack() as stack:
-            verifier = TimedVerifier(self.peers.verifier(request), self.metrics, times)
-            drafter = TimedDrafter(self.peers.drafter(request), self.metrics, times)
+            verifier = TimedVerifier(self.peers.verifier(request), self.metrics, times, watch)
+            drafter = TimedDrafter(self.peers.drafter(request), self.metrics, times, watch)
             stack.push_async_callback(_close, drafter, verifier)
             await store.create(self._record(admitted, target), AcceptanceState().pack())
             ownership = Ownership(request.session, self.owner, FIRST_EPOCH)
@@ -81,6 +84,7 @@ class Engine:
                 "eos_ids": sorted(request.eos_ids),
                 "stop": list(request.stop),
                 "seeded": request.seeded,
+                "cost_profile": admitted.cost_profile,
             },
             models={
                 "target": target.weights_fingerprint,

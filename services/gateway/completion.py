@@ -15,9 +15,10 @@ from services.gateway.round_times import RoundTimes
 Body = dict[str, Any]
 
 
-def system_fingerprint(target: ModelInfo, draft: ModelInfo | None) -> str:
-    """Changes with the weights behind an answer."""
-    return f"fp_{target.weights_fingerprint[:8]}_{draft.weights_fingerprint[:8] if draft else 'none'}"
+def system_fingerprint(target: ModelInfo, draft: ModelInfo | None, cost_profile: str | None) -> str:
+    """Changes with the weights behind an answer, and with the costs where its text depends on them."""
+    drafted = draft.weights_fingerprint[:8] if draft else "none"
+    return "_".join(["fp", target.weights_fingerprint[:8], drafted, *([cost_profile] if cost_profile else [])])
 
 
 def speculation_record(state: GenerationState, stopping: str, acceptance: str) -> Body:

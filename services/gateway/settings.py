@@ -20,9 +20,11 @@ class GatewaySettings(BaseSettings):
     """drafter, verifier: addresses, several separated by commas. tokenizer: model folder with tokenizer and template.
 
     model_name, model_aliases (separated by commas): what clients call the model; the folder's name by default.
-    stopping, acceptance, max_candidates: rules of requests that name none. default_max_tokens: as the rules; none is
-    the rest of the context. max_requests: chat requests in hand at a time. max_vocabulary: that of the services.
-    grace_seconds: what running answers get after SIGTERM. probe_seconds: between two looks at the services.
+    stopping, acceptance, max_candidates: rules of requests that name none. cost_profile: JSON file of a `CostProfile`,
+    against which `marginal` weighs candidates of seeded requests; by default the nominal one.
+    default_max_tokens: as the rules; none is the rest of the context. max_requests: chat requests in hand at a time.
+    max_vocabulary: that of the services. grace_seconds: what running answers get after SIGTERM.
+    probe_seconds: between two looks at the services.
     The other times, in seconds, are those of `RemoteOptions`; `store` is `StoreSettings`.
     """
 
@@ -45,6 +47,7 @@ class GatewaySettings(BaseSettings):
     stopping: str = "adasd"
     acceptance: str = "adasd-anchored"
     max_candidates: int | None = Field(default=None, ge=1, le=MAX_CANDIDATES)
+    cost_profile: Path | None = None
     default_max_tokens: int | None = Field(default=None, ge=1)
     max_body_bytes: int = Field(default=4 * 2**20, ge=1)
     max_requests: int = Field(default=256, ge=1)

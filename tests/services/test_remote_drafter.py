@@ -77,6 +77,20 @@ async def test_rounds_share_one_call_and_a_plan_of_0_makes_none() -> None:
         assert service.metric("rounds_total") == 20  # reading the context is no round
 
 
+async def test_a_drafter_that_was_not_asked_for_a_while_catches_up_with_one_message() -> None:
+    context = Context(PROMPT)
+    async with running("drafter") as service, remote(service.address) as drafter:
+        assert await rounds(drafter, context, 1) == [4]
+        for _ in range(50):
+            assert await drafter.propose(context, DraftPlan(0), context.generated) == Draft()
+            context.extend([9])
+        block = await drafter.propose(context, PLAN, context.generated)
+        assert service.calls.counts == {"Propose": 1}
+        assert service.metric("rounds_total") == 2
+    expected = Replica(*load_model(TARGET, "draft", RuntimeOptions())).propose(draft_request(context, 4))
+    assert (block.ids, block.entropies) == (expected.ids, expected.entropies)
+
+
 async def test_candidates_are_the_replicas_own() -> None:
     context, failures = Context(PROMPT), list[str]()
     replica = Replica(*load_model(TARGET, "draft", RuntimeOptions()))

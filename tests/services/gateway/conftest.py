@@ -79,9 +79,8 @@ async def gateway(redis_url: str, toy_text: ChatText) -> AsyncIterator[Gateway]:
     readiness = Readiness({"verifier": present, "drafter": present, "redis": store.ping})
     await readiness.probe()
     engine = Engine(toy_text, peers, store, GatewayMetrics(), owner="test")
-    services = GatewayServices(
-        engine, Admission(toy_text, ("toy", "toy-alias")), readiness, Capacity(4), max_body_bytes=100_000
-    )
+    admission = Admission(toy_text, ("toy", "toy-alias"), costs=engine.costs.profile)
+    services = GatewayServices(engine, admission, readiness, Capacity(4), max_body_bytes=100_000)
     app = create_app(services)
     transport = httpx.ASGITransport(app, raise_app_exceptions=True)
     async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:

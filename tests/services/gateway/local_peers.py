@@ -60,6 +60,7 @@ class LocalPeers:
 class LocalDrafter:
     peers: LocalPeers
     request: GenerationRequest
+    timing: Timing = field(default_factory=Timing)
 
     @property
     def timing(self) -> Timing:

@@ -133,6 +133,7 @@ def test_the_program_is_alive_before_it_is_ready_and_ends_well(tokenizer: Path) 
         written = program.end()
     assert program.process.returncode == 0, written
     assert "Traceback" not in written
+    assert "costs of late, as a cost_profile: {" in written
 
 
 @pytest.mark.parametrize(
@@ -141,6 +142,7 @@ def test_the_program_is_alive_before_it_is_ready_and_ends_well(tokenizer: Path) 
         ({"ADASD_GATEWAY_TOKENIZER": "/nowhere"}, "no tokenizer.json"),
         ({"ADASD_GATEWAY_STOPPNG": "off"}, "ADASD_GATEWAY_STOPPNG"),
         ({"ADASD_GATEWAY_STOPPING": "always"}, "unknown stopping rule 'always'"),
+        ({"ADASD_GATEWAY_COST_PROFILE": "/nowhere"}, "cost_profile /nowhere"),
     ],
 )
 def test_what_cannot_be_served_is_said_in_one_line(variables: dict[str, str], complaint: str) -> None:
