@@ -23,8 +23,10 @@ from adasd.core.errors import (
     ModelNotFound,
     NumericalFault,
     Overloaded,
+    RateLimited,
     ServiceUnavailable,
     SessionNotFound,
+    Unauthenticated,
 )
 
 ERROR_TYPE = "adasd-error-type"
@@ -49,7 +51,9 @@ STATUS: dict[type[AdasdError], Status] = {
     NumericalFault: Status(grpc.StatusCode.INTERNAL, 500),
     SessionNotFound: Status(grpc.StatusCode.NOT_FOUND, 404),
     Conflict: Status(grpc.StatusCode.ABORTED, 409),
+    Unauthenticated: Status(grpc.StatusCode.UNAUTHENTICATED, 401),
     Overloaded: Status(grpc.StatusCode.RESOURCE_EXHAUSTED, 429),
+    RateLimited: Status(grpc.StatusCode.RESOURCE_EXHAUSTED, 429),
     ServiceUnavailable: Status(grpc.StatusCode.UNAVAILABLE, 503),
     DeadlineExceeded: Status(grpc.StatusCode.DEADLINE_EXCEEDED, 504),
 }
