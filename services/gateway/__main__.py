@@ -9,6 +9,7 @@ import socket
 import sys
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from ipaddress import ip_address
 
 import uvicorn
 
@@ -16,6 +17,7 @@ from adasd.core.errors import AdasdError, ServiceUnavailable
 from adasd.core.messages import ModelInfo
 from adasd.core.stopping import stopping_rule
 from adasd.core.verification import verification
+from adasd.state.limits import ClientLimits
 from adasd.state.redis_store import RedisStore
 from services.environment import read_settings
 from services.gateway.admission import Admission
@@ -27,6 +29,7 @@ from services.gateway.middleware import CURRENT_REQUEST
 from services.gateway.readiness import Capacity, Readiness
 from services.gateway.remote import DrafterClient, RemoteDrafter, RemoteVerifier, VerifierClient
 from services.gateway.request import GenerationRequest
+from services.gateway.security import Edge
 from services.gateway.server import CLOSE_SECONDS, DrainingServer
 from services.gateway.settings import GatewaySettings
 from services.gateway.text import ChatText
@@ -79,12 +82,17 @@ async def serve(settings: GatewaySettings) -> None:
     """Run until SIGTERM or SIGINT."""
     stopping_rule(settings.stopping, settings.max_candidates)
     verification(settings.acceptance)
+    keys = settings.key_ring
+    if not keys.required and not _is_loopback(settings.host):
+        logger.warning("no API keys are set and %s is not a loopback address: anybody may use this", settings.host)
     text = await asyncio.to_thread(ChatText.load, settings.tokenizer)
     metrics = GatewayMetrics()
     metrics.describe({"model": settings.names[0], "stopping": settings.stopping, "acceptance": settings.acceptance})
     async with AsyncExitStack() as stack:
         store = RedisStore(settings.redis_url.get_secret_value(), settings.store)
         stack.push_async_callback(store.close)
+        limits = ClientLimits(settings.redis_url.get_secret_value(), settings.store)
+        stack.push_async_callback(limits.close)
         drafters = DrafterClient(settings.remote, metrics.drafter_failed)
         stack.push_async_callback(drafters.close)
         verifiers = VerifierClient(settings.remote)
@@ -96,13 +104,24 @@ async def serve(settings: GatewaySettings) -> None:
         probes = {"verifier": peers.verifier_fits, "drafter": peers.drafter_answers, "redis": store.ping}
         services = GatewayServices(
             engine=Engine(text, peers, store, metrics, owner=f"{socket.gethostname()}:{secrets.token_hex(4)}"),
-            admission=Admission(text, settings.names, settings.rules, settings.default_max_tokens),
+            admission=Admission(
+                text, settings.names, settings.rules, settings.default_max_tokens, settings.prompt_limits
+            ),
             readiness=Readiness(probes),
             capacity=Capacity(settings.max_requests),
-            max_body_bytes=settings.max_body_bytes,
+            bodies=settings.bodies,
+            edge=Edge(keys, limits, settings.origins, settings.metrics_need_key),
             probe_seconds=settings.probe_seconds,
         )
         await _listen(settings, services)
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address; names other than localhost are not looked up."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 async def _listen(settings: GatewaySettings, services: GatewayServices) -> None:

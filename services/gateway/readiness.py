@@ -81,7 +81,7 @@ class Readiness:
 
     def _log(self, part: str, reason: str | None) -> None:
         """What a probe complained of, once."""
-        if reason is None and self._reasons.pop(part, None):
+        if reason is None and self._reasons.pop(part, ""):
             logger.info("%s is available again", part)
         elif reason is not None and self._reasons.get(part) != reason:
             self._reasons[part] = reason

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
 
@@ -11,7 +12,9 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from adasd.rpc.options import MAX_VOCABULARY, MessageLimits
 from adasd.state.connection import StoreSettings
 from services.environment import NESTED
-from services.gateway.admission import Rules
+from services.gateway.admission import PromptLimits, Rules
+from services.gateway.body import Bodies
+from services.gateway.keys import KeyRing, Principal
 from services.gateway.remote import RemoteOptions
 from services.gateway.schema import MAX_CANDIDATES
 
@@ -23,6 +26,9 @@ class GatewaySettings(BaseSettings):
     stopping, acceptance, max_candidates: rules of requests that name none. default_max_tokens: as the rules; none is
     the rest of the context. max_requests: chat requests in hand at a time. max_vocabulary: that of the services.
     grace_seconds: what running answers get after SIGTERM. probe_seconds: between two looks at the services.
+    keys (lines separated by commas), keys_file: as `services.gateway.keys` has them; with neither anybody may ask.
+    key_rate (a minute), key_concurrency: of keys that name none. cors_origins: separated by commas.
+    max_body_bytes, body_seconds, tokenizer_threads: of `Bodies`. max_messages, max_message_characters: `PromptLimits`.
     The other times, in seconds, are those of `RemoteOptions`; `store` is `StoreSettings`.
     """
 
@@ -47,7 +53,17 @@ class GatewaySettings(BaseSettings):
     max_candidates: int | None = Field(default=None, ge=1, le=MAX_CANDIDATES)
     default_max_tokens: int | None = Field(default=None, ge=1)
     max_body_bytes: int = Field(default=4 * 2**20, ge=1)
+    body_seconds: float = Field(default=30.0, gt=0)
+    tokenizer_threads: int = Field(default=2, ge=1)
+    max_messages: int = Field(default=2048, ge=1)
+    max_message_characters: int = Field(default=2**20, ge=1)
     max_requests: int = Field(default=256, ge=1)
+    keys: SecretStr | None = None
+    keys_file: Path | None = None
+    key_rate: int | None = Field(default=None, ge=1)
+    key_concurrency: int | None = Field(default=None, ge=1)
+    metrics_need_key: bool = False
+    cors_origins: str = ""
     max_vocabulary: int = Field(default=MAX_VOCABULARY, ge=1)
     verify_deadline: float = Field(default=60.0, gt=0)
     verifier_retry: float = Field(default=10.0, ge=0)
@@ -66,8 +82,27 @@ class GatewaySettings(BaseSettings):
         return (self.model_name or self.tokenizer.resolve().name, *_split(self.model_aliases))
 
     @property
+    def origins(self) -> tuple[str, ...]:
+        return _split(self.cors_origins)
+
+    @property
     def rules(self) -> Rules:
         return Rules(self.stopping, self.acceptance, self.max_candidates)
+
+    @property
+    def prompt_limits(self) -> PromptLimits:
+        return PromptLimits(self.max_messages, self.max_message_characters)
+
+    @property
+    def key_ring(self) -> KeyRing:
+        """Raises InvalidRequest naming the line at fault."""
+        listed = self.keys.get_secret_value() if self.keys else None
+        return KeyRing(listed, self.keys_file, Principal("", self.key_rate, self.key_concurrency))
+
+    @property
+    def bodies(self) -> Bodies:
+        threads = ThreadPoolExecutor(self.tokenizer_threads, thread_name_prefix="text")
+        return Bodies(self.max_body_bytes, self.body_seconds, threads)
 
     @property
     def remote(self) -> RemoteOptions:

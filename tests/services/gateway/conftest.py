@@ -18,6 +18,7 @@ from adasd.state.base import StoredSession
 from adasd.state.redis_store import RedisStore
 from services.gateway.admission import Admission
 from services.gateway.app import GatewayServices, create_app
+from services.gateway.body import Bodies
 from services.gateway.chat import Engine
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.readiness import Capacity, Readiness
@@ -80,7 +81,7 @@ async def gateway(redis_url: str, toy_text: ChatText) -> AsyncIterator[Gateway]:
     await readiness.probe()
     engine = Engine(toy_text, peers, store, GatewayMetrics(), owner="test")
     services = GatewayServices(
-        engine, Admission(toy_text, ("toy", "toy-alias")), readiness, Capacity(4), max_body_bytes=100_000
+        engine, Admission(toy_text, ("toy", "toy-alias")), readiness, Capacity(4), Bodies(limit=100_000)
     )
     app = create_app(services)
     transport = httpx.ASGITransport(app, raise_app_exceptions=True)
