@@ -17,6 +17,7 @@ from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
+from adasd import __version__
 from adasd.core.errors import AdasdError
 from services.gateway.admission import Admission
 from services.gateway.body import Bodies
@@ -27,6 +28,7 @@ from services.gateway.middleware import Bounded, RequestLog
 from services.gateway.readiness import Capacity, Readiness
 from services.gateway.schema import ChatRequest
 from services.gateway.security import METRICS_PATH, Edge, Gate, SecureHeaders
+from services.gateway.tokenizing import TOKENIZER_PATHS, add_tokenizer
 
 CHAT_PATH = "/v1/chat/completions"
 PROBES = ("/healthz", "/readyz", METRICS_PATH)
@@ -60,12 +62,14 @@ def create_app(services: GatewayServices) -> FastAPI:
         middleware=_middleware(services),
         docs_url=None,  # they load scripts from elsewhere
         redoc_url=None,
+        redirect_slashes=False,  # a redirect is no error body
     )
     app.exception_handler(AdasdError)(_domain_error)
     app.exception_handler(HTTPException)(_http_error)
     app.exception_handler(ClientDisconnect)(_client_gone)
     _add_chat(app, services)
     _add_models(app, services)
+    add_tokenizer(app, services.admission, services.bodies, services.engine.peers)
     _add_probes(app, services)
     _add_page(app)
     return app
@@ -79,7 +83,7 @@ def _middleware(services: GatewayServices) -> list[Middleware]:
         Middleware(RequestLog, quiet=PROBES),
         *services.edge.cors,
         Middleware(Gate, edge=services.edge, metrics=metrics),
-        Middleware(Bounded, paths=(CHAT_PATH,), capacity=services.capacity, metrics=metrics),
+        Middleware(Bounded, paths=(CHAT_PATH, *TOKENIZER_PATHS), capacity=services.capacity, metrics=metrics),
     ]
 
 
@@ -141,6 +145,10 @@ def _add_probes(app: FastAPI, services: GatewayServices) -> None:
         if not readiness.ready:
             return error_response(readiness.unavailable(), problems=readiness.problems)
         return json_response({"status": "ready", "problems": readiness.problems})
+
+    @app.get("/version", response_model=None)
+    async def version() -> Response:
+        return json_response({"version": __version__})
 
     @app.get(METRICS_PATH, response_model=None)
     async def metrics_page() -> Response:

@@ -34,7 +34,13 @@ class Bodies:
     threads: ThreadPoolExecutor = field(default_factory=_few_threads)
 
     async def read(self, request: Request) -> bytes:
-        """The body, never more of it than the limit. Raises HTTPException 413 or 408."""
+        """The body, never more of it than the limit. Raises HTTPException 415, 413 or 408.
+
+        A page from elsewhere may send text without being asked for its origin first, but not JSON.
+        """
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            raise HTTPException(415, "the body must be JSON, with the header Content-Type: application/json")
         declared = request.headers.get("content-length", "")
         if declared.isdecimal() and int(declared[:20]) > self.limit:
             raise self._too_large()

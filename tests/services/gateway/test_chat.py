@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from functools import partial
 from typing import Any
 
 import orjson
@@ -12,8 +15,11 @@ from adasd.core.decoding import TokenBoundary
 from adasd.core.errors import AdasdError, DeadlineExceeded, NumericalFault, ServiceUnavailable
 from adasd.core.stopping import stopping_rule
 from adasd.core.types import SamplingParams
+from services.gateway.admission import Admission, PromptLimits
+from services.gateway.text import ChatText
 from tests.services.gateway.conftest import Gateway, events
 
+JSON = {"Content-Type": "application/json"}
 GREEDY: dict[str, Any] = {"temperature": 0, "speculation": {"acceptance": "exact", "stopping": "fixed"}}
 
 
@@ -290,9 +296,66 @@ async def test_a_large_body_is_refused_unread(gateway: Gateway) -> None:
             yield b" " * 1000
         raise AssertionError("read to the end")
 
-    for count, headers in ((1000, {}), (0, {"Content-Length": "100001"})):
-        reply = await gateway.client.post("/v1/chat/completions", content=parts(count), headers=headers)
+    for count, headers in ((1000, {}), (0, {"Content-Length": "100001"}), (0, {"Content-Length": "9" * 5000})):
+        reply = await gateway.client.post("/v1/chat/completions", content=parts(count), headers=JSON | headers)
         assert reply.status_code == 413
+
+
+@pytest.mark.parametrize("kind", ["", "text/plain", "application/x-www-form-urlencoded", "application/jsonp"])
+async def test_a_body_must_say_that_it_is_json(gateway: Gateway, kind: str) -> None:
+    body = orjson.dumps({"model": "toy", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 1})
+    post = partial(gateway.client.post, "/v1/chat/completions", content=body)
+    refused = await post(headers={"Content-Type": kind})
+    assert (refused.status_code, refused.json()["error"]["type"]) == (415, "invalid_request_error")
+    assert (await post(headers={"Content-Type": "Application/JSON; charset=utf-8"})).status_code == 200
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(gateway: Gateway) -> None:
+    async def stalled() -> Any:
+        yield b"{"
+        await asyncio.Event().wait()
+
+    object.__setattr__(gateway.services.bodies, "seconds", 0.01)
+    reply = await gateway.client.post("/v1/chat/completions", content=stalled(), headers=JSON)
+    assert (reply.status_code, reply.json()["error"]["type"]) == (408, "invalid_request_error")
+    assert gateway.services.capacity.in_hand == 0
+
+
+async def test_messages_are_bounded_before_they_are_tokenised(gateway: Gateway) -> None:
+    object.__setattr__(gateway.services.admission, "limits", PromptLimits(messages=3, characters=100))
+    turns = [{"role": "user", "content": "hi"}] * 4
+    long = [*turns[:2], {"role": "user", "content": "a" * 101}]
+    for messages, param in ((turns, "messages"), (long, "messages[2].content")):
+        reply = await gateway.post(messages=messages)
+        assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
+    for body, param in (({"prompt": "a" * 101}, "prompt"), ({"messages": long}, "messages[2].content")):
+        reply = await gateway.client.post("/tokenize", json=body)
+        assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
+
+
+async def test_errors_quote_little_of_what_they_refuse(gateway: Gateway) -> None:
+    for fields in ({"x" * 50_000: 1}, {"speculation": {"stopping": "x" * 50_000}}, {"model": "x" * 50_000}):
+        reply = await gateway.post(**fields)
+        assert 400 <= reply.status_code < 500
+        assert len(reply.content) < 5_000
+
+
+async def test_bodies_are_worked_on_beside_the_event_loop(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever takes as long as a body is long: parsing, rendering, tokenising."""
+    loop_thread, threads = threading.get_ident(), set()
+    for kind, name in ((ChatText, "encode"), (ChatText, "encode_text"), (ChatText, "decode"), (Admission, "admit")):
+        original = getattr(kind, name)
+
+        def watched(*args: Any, original: Any = original) -> Any:
+            threads.add(threading.get_ident())
+            return original(*args)
+
+        monkeypatch.setattr(kind, name, watched)
+    assert (await gateway.post(max_tokens=1)).status_code == 200
+    for path, body in (("/tokenize", {"prompt": "hi"}), ("/detokenize", {"tokens": [5]})):
+        assert (await gateway.client.post(path, json=body)).status_code == 200
+    assert threads
+    assert loop_thread not in threads
 
 
 async def test_chunks_are_compact_json(gateway: Gateway) -> None:

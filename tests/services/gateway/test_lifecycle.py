@@ -69,7 +69,8 @@ async def test_a_client_that_leaves_while_sending_is_no_error(
     gateway: Gateway, url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
-    writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+    headers = b"Host: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n"
+    writer.write(b"POST /v1/chat/completions HTTP/1.1\r\n" + headers + b"\r\n{")
     await until(lambda: gateway.services.capacity.in_hand == 1)
     writer.close()
     await until(lambda: gateway.services.capacity.in_hand == 0)
