@@ -23,9 +23,19 @@ from services.gateway.admission import Admission
 from services.gateway.body import Bodies
 from services.gateway.chat import ChatAnswer, Engine
 from services.gateway.completion import Completion, system_fingerprint
+from services.gateway.documentation import (
+    OF_GATE,
+    body_of,
+    chat_replies,
+    complete,
+    readiness_replies,
+    replies,
+    text_replies,
+)
 from services.gateway.errors import error_response, http_error_response, json_response
 from services.gateway.middleware import Bounded, RequestLog
 from services.gateway.readiness import Capacity, Readiness
+from services.gateway.replies import Alive, Model, ModelList, Version
 from services.gateway.schema import ChatRequest
 from services.gateway.security import METRICS_PATH, Edge, Gate, SecureHeaders
 from services.gateway.tokenizing import TOKENIZER_PATHS, add_tokenizer
@@ -36,9 +46,6 @@ CLIENT_GONE_STATUS = 499
 PAGE_POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:"
 )
-_CHAT_DOCUMENTATION = {
-    "requestBody": {"required": True, "content": {"application/json": {"schema": ChatRequest.model_json_schema()}}}
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +79,7 @@ def create_app(services: GatewayServices) -> FastAPI:
     add_tokenizer(app, services.admission, services.bodies, services.engine.peers)
     _add_probes(app, services)
     _add_page(app)
+    complete(app.openapi(), services.edge.keys.required, services.edge.open_paths)
     return app
 
 
@@ -99,7 +107,12 @@ async def _probing(services: GatewayServices) -> AsyncIterator[None]:
 def _add_chat(app: FastAPI, services: GatewayServices) -> None:
     engine, metrics = services.engine, services.engine.metrics
 
-    @app.post(CHAT_PATH, openapi_extra=_CHAT_DOCUMENTATION, response_model=None)
+    @app.post(
+        CHAT_PATH,
+        openapi_extra=body_of(ChatRequest, services.admission.names),
+        responses=chat_replies(),
+        response_model=None,
+    )
     async def chat_completions(request: Request) -> Response:
         arrived = time.perf_counter()
         try:
@@ -123,11 +136,11 @@ def _add_models(app: FastAPI, services: GatewayServices) -> None:
         length = peers.target.context_length if peers.target else None
         return {"id": name, "object": "model", "created": created, "owned_by": "adasd", "max_model_len": length}
 
-    @app.get("/v1/models", response_model=None)
+    @app.get("/v1/models", responses=replies(ModelList, OF_GATE), response_model=None)
     async def models() -> Response:
         return json_response({"object": "list", "data": [entry(name) for name in names]})
 
-    @app.get("/v1/models/{name:path}", response_model=None)
+    @app.get("/v1/models/{name:path}", responses=replies(Model, (*OF_GATE, 404)), response_model=None)
     async def model(name: str) -> Response:
         services.admission.require_model(name)
         return json_response(entry(name))
@@ -136,21 +149,21 @@ def _add_models(app: FastAPI, services: GatewayServices) -> None:
 def _add_probes(app: FastAPI, services: GatewayServices) -> None:
     readiness, metrics = services.readiness, services.engine.metrics
 
-    @app.get("/healthz", response_model=None)
+    @app.get("/healthz", responses=replies(Alive), response_model=None)
     async def healthz() -> Response:
         return json_response({"status": "alive"})
 
-    @app.get("/readyz", response_model=None)
+    @app.get("/readyz", responses=readiness_replies(), response_model=None)
     async def readyz() -> Response:
         if not readiness.ready:
             return error_response(readiness.unavailable(), problems=readiness.problems)
         return json_response({"status": "ready", "problems": readiness.problems})
 
-    @app.get("/version", response_model=None)
+    @app.get("/version", responses=replies(Version), response_model=None)
     async def version() -> Response:
         return json_response({"version": __version__})
 
-    @app.get(METRICS_PATH, response_model=None)
+    @app.get(METRICS_PATH, responses=text_replies(), response_model=None)
     async def metrics_page() -> Response:
         return Response(metrics.exposition(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 

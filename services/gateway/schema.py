@@ -123,6 +123,21 @@ class ChatRequest(Strict):
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
 
 
+class TokenizeRequest(Strict):
+    """Either a text, or messages as of a chat."""
+
+    model: ModelName | None = None
+    prompt: str | None = None
+    messages: list[Message] | None = Field(default=None, min_length=1)
+
+
+class DetokenizeRequest(Strict):
+    """Token ids, as `/tokenize` gives them."""
+
+    model: ModelName | None = None
+    tokens: list[Annotated[int, Field(ge=0)]]
+
+
 def parse_chat_request(body: bytes) -> ChatRequest:
     """The request in a JSON body. Raises InvalidRequest naming the first parameter at fault."""
     request = validated(ChatRequest, _neutral_removed(json_object(body)))

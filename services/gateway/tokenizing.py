@@ -2,65 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated
-
 from fastapi import FastAPI, Request
-from pydantic import Field
 from starlette.responses import Response
 
 from adasd.core.errors import InvalidRequest
 from services.gateway.admission import Admission
 from services.gateway.body import Bodies
+from services.gateway.documentation import OF_TEXT, body_of, replies
 from services.gateway.errors import json_response
-from services.gateway.neutral import Neutral, without_neutral
+from services.gateway.neutral import TOKENIZE_FIELDS, without_neutral
 from services.gateway.peers import Peers
+from services.gateway.replies import Text, Tokens
 from services.gateway.schema import (
-    Message,
-    ModelName,
-    Strict,
+    DetokenizeRequest,
+    TokenizeRequest,
     json_object,
     messages_without_neutral,
     validated,
 )
 
 TOKENIZER_PATHS = ("/tokenize", "/detokenize")
-TOKENIZE_FIELDS: Mapping[str, Neutral] = {
-    "add_generation_prompt": (True,),
-    "add_special_tokens": (False,),
-    "chat_template": (),
-    "chat_template_kwargs": ({},),
-    "continue_final_message": (False,),
-    "mm_processor_kwargs": ({},),
-    "return_token_strs": (False,),
-    "tools": ([],),
-}
-
-
-class TokenizeRequest(Strict):
-    """Either a text, or messages as of a chat."""
-
-    model: ModelName | None = None
-    prompt: str | None = None
-    messages: list[Message] | None = Field(default=None, min_length=1)
-
-
-class DetokenizeRequest(Strict):
-    """Token ids, as `/tokenize` gives them."""
-
-    model: ModelName | None = None
-    tokens: list[Annotated[int, Field(ge=0)]]
 
 
 def add_tokenizer(app: FastAPI, admission: Admission, bodies: Bodies, peers: Peers) -> None:
     """Both work on the text side alone: no service need be there."""
 
-    @app.post("/tokenize", response_model=None)
+    tokens, text = replies(Tokens, OF_TEXT), replies(Text, OF_TEXT)
+    asked_tokens, asked_text = body_of(TokenizeRequest, admission.names), body_of(DetokenizeRequest, admission.names)
+
+    @app.post("/tokenize", openapi_extra=asked_tokens, responses=tokens, response_model=None)
     async def tokenize(request: Request) -> Response:
         length = peers.target.context_length if peers.target else None
         return await bodies.work(_tokenized, admission, await bodies.read(request), length)
 
-    @app.post("/detokenize", response_model=None)
+    @app.post("/detokenize", openapi_extra=asked_text, responses=text, response_model=None)
     async def detokenize(request: Request) -> Response:
         return await bodies.work(_detokenized, admission, await bodies.read(request))
 

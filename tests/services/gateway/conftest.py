@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from services.gateway.body import Bodies
 from services.gateway.chat import Engine
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.readiness import Capacity, Readiness
+from services.gateway.security import Edge
 from services.gateway.text import ChatText
 from tests.services.gateway.local_peers import LocalPeers, present, replica
 
@@ -76,12 +78,23 @@ def toy_text(tmp_path_factory: pytest.TempPathFactory) -> ChatText:
 
 @pytest.fixture
 async def gateway(redis_url: str, toy_text: ChatText) -> AsyncIterator[Gateway]:
+    async with open_gateway(redis_url, toy_text) as gateway:
+        yield gateway
+
+
+@asynccontextmanager
+async def open_gateway(redis_url: str, toy_text: ChatText, edge: Edge | None = None) -> AsyncIterator[Gateway]:
     peers, store = LocalPeers(replica(DRAFT), replica(TARGET)), RedisStore(redis_url)
     readiness = Readiness({"verifier": present, "drafter": present, "redis": store.ping})
     await readiness.probe()
     engine = Engine(toy_text, peers, store, GatewayMetrics(), owner="test")
     services = GatewayServices(
-        engine, Admission(toy_text, ("toy", "toy-alias")), readiness, Capacity(4), Bodies(limit=100_000)
+        engine,
+        Admission(toy_text, ("toy", "toy-alias")),
+        readiness,
+        Capacity(4),
+        Bodies(limit=100_000),
+        edge or Edge(),
     )
     app = create_app(services)
     transport = httpx.ASGITransport(app, raise_app_exceptions=True)
