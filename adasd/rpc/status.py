@@ -92,9 +92,14 @@ def error_of(failure: grpc.aio.AioRpcError) -> AdasdError:
     return meant(f"{failure.code().name}: {message}")
 
 
+def is_answer(failure: grpc.aio.AioRpcError) -> bool:
+    """Whether the peer's own code said so, not gRPC on either side."""
+    return ERROR_TYPE in _metadata(failure)
+
+
 def is_grpcs_own_fault(failure: grpc.aio.AioRpcError) -> bool:
     """Whether gRPC itself failed, and said so in place of the peer."""
-    return failure.code() is grpc.StatusCode.INTERNAL and ERROR_TYPE not in _metadata(failure)
+    return failure.code() is grpc.StatusCode.INTERNAL and not is_answer(failure)
 
 
 def _metadata(failure: grpc.aio.AioRpcError) -> dict[str, str | bytes]:

@@ -10,6 +10,7 @@ from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from adasd.rpc.options import MAX_VOCABULARY, MessageLimits
+from adasd.rpc.tls import ClientTls
 from adasd.state.connection import StoreSettings
 from services.environment import NESTED
 from services.gateway.admission import PromptLimits, Rules
@@ -29,7 +30,7 @@ class GatewaySettings(BaseSettings):
     keys (lines separated by commas), keys_file: as `services.gateway.keys` has them; with neither anybody may ask.
     key_rate (a minute), key_concurrency: of keys that name none. cors_origins: separated by commas.
     max_body_bytes, body_seconds, tokenizer_threads: of `Bodies`. max_messages, max_message_characters: `PromptLimits`.
-    The other times, in seconds, are those of `RemoteOptions`; `store` is `StoreSettings`.
+    The other times, in seconds, are those of `RemoteOptions`. store: `StoreSettings`. tls: towards the services.
     """
 
     model_config = SettingsConfigDict(
@@ -75,6 +76,7 @@ class GatewaySettings(BaseSettings):
     probe_seconds: float = Field(default=1.0, gt=0)
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     store: StoreSettings = StoreSettings()
+    tls: ClientTls = ClientTls()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -116,6 +118,7 @@ class GatewaySettings(BaseSettings):
             drafter_wait=self.drafter_wait,
             drafter_backoff=self.drafter_backoff,
             info_deadline=self.info_deadline,
+            tls=self.tls,
         )
 
 

@@ -49,7 +49,7 @@ async def _serve(
     # A stream has one piece of work in hand at a time, and leaves one release behind.
     async with DeviceThread(capacity=2 * settings.max_streams) as device:
         host = ReplicaHost(device, ReplicaMetrics(name, registry), settings.work_seconds, settings.max_streams)
-        server = Server(service(host, settings), settings.limits)
+        server = Server(service(host, settings), settings.limits, tls=settings.tls)
         loader = partial(load_model, settings.model, role, settings.runtime)
         load = partial(host.load, loader, settings.max_vocabulary)
         await serve(server, load, settings.host, settings.port, settings.grace_seconds)
