@@ -30,7 +30,7 @@ from services.gateway.readiness import Capacity, Readiness
 from services.gateway.remote import DrafterClient, RemoteDrafter, RemoteVerifier, VerifierClient
 from services.gateway.request import GenerationRequest
 from services.gateway.security import Edge
-from services.gateway.server import CLOSE_SECONDS, DrainingServer
+from services.gateway.server import CLOSE_SECONDS, DrainingServer, https_options
 from services.gateway.settings import GatewaySettings
 from services.gateway.text import ChatText
 
@@ -80,8 +80,7 @@ class RemotePeers:
 
 async def serve(settings: GatewaySettings) -> None:
     """Run until SIGTERM or SIGINT."""
-    stopping_rule(settings.stopping, settings.max_candidates)
-    verification(settings.acceptance)
+    _check(settings)
     keys = settings.key_ring
     if not keys.required and not _is_loopback(settings.host):
         logger.warning("no API keys are set and %s is not a loopback address: anybody may use this", settings.host)
@@ -116,6 +115,14 @@ async def serve(settings: GatewaySettings) -> None:
         await _listen(settings, services)
 
 
+def _check(settings: GatewaySettings) -> None:
+    """What can be found out before anything is loaded. Raises InvalidRequest."""
+    stopping_rule(settings.stopping, settings.max_candidates)
+    verification(settings.acceptance)
+    settings.tls.credentials()
+    https_options(settings.https)
+
+
 def _is_loopback(host: str) -> bool:
     """Whether only this machine can reach an address; names other than localhost are not looked up."""
     try:
@@ -133,6 +140,7 @@ async def _listen(settings: GatewaySettings, services: GatewayServices) -> None:
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=CLOSE_SECONDS,
+        **https_options(settings.https),
     )
     await DrainingServer(config, services.readiness, services.capacity, settings.grace_seconds).serve()
 

@@ -10,7 +10,7 @@ from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from adasd.rpc.options import MAX_VOCABULARY, MessageLimits
-from adasd.rpc.tls import ClientTls
+from adasd.rpc.tls import ClientTls, ServerTls
 from adasd.state.connection import StoreSettings
 from services.environment import NESTED
 from services.gateway.admission import PromptLimits, Rules
@@ -31,6 +31,7 @@ class GatewaySettings(BaseSettings):
     key_rate (a minute), key_concurrency: of keys that name none. cors_origins: separated by commas.
     max_body_bytes, body_seconds, tokenizer_threads: of `Bodies`. max_messages, max_message_characters: `PromptLimits`.
     The other times, in seconds, are those of `RemoteOptions`. store: `StoreSettings`. tls: towards the services.
+    https: towards clients, whose keys travel with every request; plain HTTP without it.
     """
 
     model_config = SettingsConfigDict(
@@ -77,6 +78,7 @@ class GatewaySettings(BaseSettings):
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     store: StoreSettings = StoreSettings()
     tls: ClientTls = ClientTls()
+    https: ServerTls = ServerTls()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -98,7 +100,7 @@ class GatewaySettings(BaseSettings):
     @property
     def key_ring(self) -> KeyRing:
         """Raises InvalidRequest naming the line at fault."""
-        listed = self.keys.get_secret_value() if self.keys else None
+        listed = None if self.keys is None else self.keys.get_secret_value()
         return KeyRing(listed, self.keys_file, Principal("", self.key_rate, self.key_concurrency))
 
     @property

@@ -276,6 +276,46 @@ async def test_refusals(gateway: Gateway, fields: dict[str, Any], status: int, p
     assert (await gateway.metric('adasd_gateway_requests_total{outcome="refused"}')) == 1
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"temperature": 1e-9}, {"temperature": 5e-324}, {"temperature": -0.0}, {"temperature": 2}, {"top_p": 1e-300},
+        {"min_p": 1}, {"min_p": 5e-324}, {"top_k": 2**31 - 1}, {"top_k": 1, "top_p": 0.001, "min_p": 1},
+        {"seed": -(2**63)}, {"seed": 2**63 - 1}, {"max_completion_tokens": 2**63 - 1},
+        {"stop": ["\u0000", "é", "a", "b"]}, {"messages": [{"role": "system", "content": "only this"}]},
+        {"n": 1.0, "logit_bias": {}, "tools": [], "top_logprobs": 0, "frequency_penalty": -0.0},
+    ],
+)  # fmt: skip
+async def test_extreme_values_have_a_defined_result(gateway: Gateway, fields: dict[str, Any]) -> None:
+    reply = await gateway.post(**{"max_tokens": None if "max_completion_tokens" in fields else 3, **fields})
+    assert reply.status_code == 200, reply.text
+    assert ChatCompletion.model_validate(reply.json()).choices[0].finish_reason in ("stop", "length")
+
+
+@pytest.mark.parametrize(
+    ("field", "param"),
+    [
+        ('"temperature": NaN', None), ('"temperature": Infinity', None), ('"temperature": 1e999', None),
+        ('"temperature": 1e308', "temperature"), ('"temperature": -1e-9', "temperature"),
+        ('"seed": 9223372036854775808', "seed"), ('"seed": 1e3', "seed"), ('"top_k": 99999999999999999999', "top_k"),
+        ('"max_tokens": 9223372036854775808', "max_tokens"), ('"max_tokens": 5.0', "max_tokens"),
+        ('"n": 129', "n"), ('"n": 0', "n"), ('"n": -1', "n"), ('"stop": [[]]', "stop"), ('"stop": {}', "stop"),
+        ('"logit_bias": {"0": 1}', "logit_bias"), ('"stream": "yes"', "stream"), ('"": 1', ""),
+        ('"messages": [[]]', "messages[0]"), ('"messages": {}', "messages"), ('"model": "\\ud800"', None),
+        ('"tools": [{"type": "function", "function": {"name": "f"}}]', "tools"),
+        ('"response_format": {"type": "json_object"}', "response_format"), ('"logprobs": true', "logprobs"),
+    ],
+)  # fmt: skip
+async def test_values_that_are_none_are_refused_by_name(gateway: Gateway, field: str, param: str | None) -> None:
+    for stream in ("true", "false"):
+        defaults = f'"model": "toy", "messages": [{{"role": "user", "content": "hi"}}], "stream": {stream}'
+        body = f"{{{defaults}, {field}}}".encode()
+        reply = await gateway.client.post("/v1/chat/completions", content=body, headers=JSON)
+        error = reply.json()["error"]
+        assert (reply.status_code, error["type"], error["param"]) == (400, "invalid_request_error", param)
+        assert error["message"]
+
+
 async def test_an_unknown_model_is_answered_with_the_known_ones(gateway: Gateway) -> None:
     assert "toy, toy-alias" in (await gateway.post(model="gpt-5")).json()["error"]["message"]
     assert (await gateway.post(model="toy-alias", max_tokens=1)).json()["model"] == "toy-alias"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
 import httpx
 import pytest
+import redis.asyncio as redis
+import uvicorn
+from fastapi import FastAPI
 
 from adasd.state.limits import ClientLimits
 from services.gateway.app import create_app
@@ -129,6 +132,44 @@ async def test_a_bug_gives_the_place_back(gateway: Gateway, behind: Behind, limi
     assert (await client.post("/v1/chat/completions", json=CHAT, headers=auth(key))).status_code == 500
     object.__setattr__(gateway.services.admission, "names", names)
     assert (await client.post("/v1/chat/completions", json=CHAT, headers=auth(key))).status_code == 200
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_client_that_leaves_is_seen_through_every_layer(
+    gateway: Gateway, limits: ClientLimits, raw: redis.Redis, stream: bool
+) -> None:
+    key, name = new_key(), f"alice-{uuid4().hex}"
+    keys = KeyRing(key_line(name, key, rate=100, concurrency=1))
+    edge = Edge(keys, limits, ("https://app.example",), metrics_need_key=True)
+    gateway.peers.held = {2: asyncio.Event()}
+    headers = {**auth(key), "Origin": "https://app.example"}
+    async with serving(create_app(replace(gateway.services, edge=edge))) as url, httpx.AsyncClient() as client:
+        body = {**CHAT, "max_tokens": 100, "temperature": 0, "stream": stream}
+        asking = asyncio.create_task(client.post(f"{url}/v1/chat/completions", json=body, headers=headers))
+        await until(lambda: gateway.peers.open == 2)
+        assert await raw.zcard(f"adasd:client:{{{name}}}:leases") == 1
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        await until(lambda: gateway.services.capacity.in_hand == 0 and not limits._held)
+        assert gateway.peers.open == 0
+    await limits.close()
+    assert await raw.zcard(f"adasd:client:{{{name}}}:leases") == 0
+
+
+@asynccontextmanager
+async def serving(app: FastAPI) -> AsyncIterator[str]:
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=1))
+    task = asyncio.create_task(server.serve())
+    await until(lambda: server.started)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    server.should_exit = True
+    await task
+
+
+@pytest.fixture
+async def raw(redis_url: str) -> AsyncIterator[redis.Redis]:
+    async with redis.Redis.from_url(redis_url) as client:
+        yield client
 
 
 @pytest.mark.parametrize("fields", [{}, {"stream": True}, {"temperature": -1}])
