@@ -14,11 +14,13 @@ import pytest
 import redis.asyncio as redis
 import uvicorn
 from fastapi import FastAPI
+from starlette.types import Message, Receive, Scope, Send
 
 from adasd.state.limits import ClientLimits
 from services.gateway.app import create_app
 from services.gateway.keys import KeyRing, key_line, new_key
-from services.gateway.security import OPEN_PATHS, SECURITY_HEADERS, Edge
+from services.gateway.metrics import GatewayMetrics
+from services.gateway.security import OPEN_PATHS, SECURITY_HEADERS, Edge, Gate
 from tests.services.gateway.conftest import Gateway
 from tests.services.gateway.test_lifecycle import until
 
@@ -106,9 +108,26 @@ async def test_a_key_that_is_used_up_is_told_when_to_come_back(
     assert (await client.get("/healthz", headers=auth(key))).status_code == 200
 
 
-async def test_a_place_is_held_as_long_as_the_answer_and_free_with_its_last_byte(
-    gateway: Gateway, behind: Behind, limits: ClientLimits
-) -> None:
+async def test_a_place_is_free_before_the_last_byte_is_out(limits: ClientLimits) -> None:
+    key, held = new_key(), []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for more in (True, False):
+            await send({"type": "http.response.body", "body": b"x", "more_body": more})
+
+    async def send(message: Message) -> None:
+        held.append(len(limits._held))
+
+    edge = Edge(KeyRing(key_line(f"alice-{uuid4().hex}", key, concurrency=1)), limits)
+    headers = [(b"authorization", f"Bearer {key}".encode())]
+    scope = {"type": "http", "path": "/v1/models", "headers": headers}
+    for _ in range(2):
+        await Gate(app, edge, GatewayMetrics())(scope, lambda: asyncio.sleep(0, {}), send)
+    assert held == [1, 1, 0] * 2
+
+
+async def test_a_place_is_held_as_long_as_the_answer(gateway: Gateway, behind: Behind, limits: ClientLimits) -> None:
     key = new_key()
     client = behind(Edge(KeyRing(key_line(f"alice-{uuid4().hex}", key, concurrency=1)), limits))
     gateway.peers.held = {1: asyncio.Event()}
