@@ -9,7 +9,6 @@ import socket
 import sys
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from ipaddress import ip_address
 
 import uvicorn
 
@@ -31,7 +30,7 @@ from services.gateway.remote import DrafterClient, RemoteDrafter, RemoteVerifier
 from services.gateway.request import GenerationRequest
 from services.gateway.security import Edge
 from services.gateway.server import CLOSE_SECONDS, DrainingServer, https_options
-from services.gateway.settings import GatewaySettings
+from services.gateway.settings import GatewaySettings, is_loopback
 from services.gateway.text import ChatText
 
 logger = logging.getLogger("services.gateway")
@@ -82,7 +81,7 @@ async def serve(settings: GatewaySettings) -> None:
     """Run until SIGTERM or SIGINT."""
     _check(settings)
     keys = settings.key_ring
-    if not keys.required and not _is_loopback(settings.host):
+    if not keys.required and not is_loopback(settings.host):
         logger.warning("no API keys are set and %s is not a loopback address: anybody may use this", settings.host)
     text = await asyncio.to_thread(ChatText.load, settings.tokenizer)
     metrics = GatewayMetrics()
@@ -109,7 +108,7 @@ async def serve(settings: GatewaySettings) -> None:
             readiness=Readiness(probes),
             capacity=Capacity(settings.max_requests),
             bodies=settings.bodies,
-            edge=Edge(keys, limits, settings.origins, settings.metrics_need_key),
+            edge=Edge(keys, limits, settings.origins, settings.metrics_need_key, settings.allowed_hosts),
             probe_seconds=settings.probe_seconds,
         )
         await _listen(settings, services)
@@ -121,14 +120,6 @@ def _check(settings: GatewaySettings) -> None:
     verification(settings.acceptance)
     settings.tls.credentials()
     https_options(settings.https)
-
-
-def _is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address; names other than localhost are not looked up."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 async def _listen(settings: GatewaySettings, services: GatewayServices) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
@@ -10,7 +11,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from adasd.core.errors import AdasdError
+from adasd.core.errors import AdasdError, InvalidRequest
 from adasd.state.limits import ClientLimits, Lease
 from services.gateway.errors import error_response
 from services.gateway.keys import KeyRing
@@ -27,6 +28,8 @@ SECURITY_HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "Cache-Control": "no-store",
 }
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+_PORT = re.compile(r":\d+$")
 _CORS_EXPOSED = ("X-Request-Id", "X-Session-Id", "Retry-After")
 
 
@@ -35,12 +38,15 @@ class Edge:
     """What the gate goes by. limits: counts the requests of each key; None counts nothing.
 
     cors_origins: web pages from elsewhere that may use the API; none by default. metrics_need_key: as the API does.
+    hosts: names the gateway may be called by; none is any. A page from elsewhere whose own name is made to point at a
+    gateway without keys would be its equal, but cannot help calling it by that name.
     """
 
     keys: KeyRing = field(default_factory=KeyRing)
     limits: ClientLimits | None = None
     cors_origins: tuple[str, ...] = ()
     metrics_need_key: bool = False
+    hosts: tuple[str, ...] = ()
 
     @property
     def cors(self) -> list[Middleware]:
@@ -60,6 +66,12 @@ class Edge:
     @property
     def open_paths(self) -> frozenset[str]:
         return OPEN_PATHS if self.metrics_need_key else OPEN_PATHS | {METRICS_PATH}
+
+
+def _require_host(host: str, allowed: Collection[str]) -> None:
+    name = _PORT.sub("", host).lower()
+    if allowed and name not in allowed:
+        raise InvalidRequest(f"this gateway answers to {', '.join(allowed)}; the Host header says {name!r}")
 
 
 def principal_of(scope: Scope) -> str:
@@ -90,8 +102,10 @@ class Gate:
         return await self._leased(lease, scope, receive, send)
 
     async def _enter(self, scope: Scope) -> Lease | None:
-        """Raises Unauthenticated, RateLimited."""
-        principal = self._edge.keys.principal(Headers(scope=scope).get("authorization", ""))
+        """Raises InvalidRequest, Unauthenticated, RateLimited."""
+        headers = Headers(scope=scope)
+        _require_host(headers.get("host", ""), self._edge.hosts)
+        principal = self._edge.keys.principal(headers.get("authorization", ""))
         scope.setdefault("state", {})["principal"] = principal.name
         if self._edge.limits is None or not principal.name:
             return None

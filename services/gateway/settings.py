@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +19,7 @@ from services.gateway.body import Bodies
 from services.gateway.keys import KeyRing, Principal
 from services.gateway.remote import RemoteOptions
 from services.gateway.schema import MAX_CANDIDATES
+from services.gateway.security import LOOPBACK_HOSTS
 
 
 class GatewaySettings(BaseSettings):
@@ -28,7 +30,8 @@ class GatewaySettings(BaseSettings):
     the rest of the context. max_requests: chat requests in hand at a time. max_vocabulary: that of the services.
     grace_seconds: what running answers get after SIGTERM. probe_seconds: between two looks at the services.
     keys (lines separated by commas), keys_file: as `services.gateway.keys` has them; with neither anybody may ask.
-    key_rate (a minute), key_concurrency: of keys that name none. cors_origins: separated by commas.
+    key_rate (a minute), key_concurrency: of keys that name none. cors_origins, hosts (names the gateway may
+    be called by; without keys on a loopback address its own, else any): separated by commas.
     max_body_bytes, body_seconds, tokenizer_threads: of `Bodies`. max_messages, max_message_characters: `PromptLimits`.
     The other times, in seconds, are those of `RemoteOptions`. store: `StoreSettings`. tls: towards the services.
     https: towards clients, whose keys travel with every request; plain HTTP without it.
@@ -66,6 +69,7 @@ class GatewaySettings(BaseSettings):
     key_concurrency: int | None = Field(default=None, ge=1)
     metrics_need_key: bool = False
     cors_origins: str = ""
+    hosts: str = ""
     max_vocabulary: int = Field(default=MAX_VOCABULARY, ge=1)
     verify_deadline: float = Field(default=60.0, gt=0)
     verifier_retry: float = Field(default=10.0, ge=0)
@@ -84,6 +88,13 @@ class GatewaySettings(BaseSettings):
     def names(self) -> tuple[str, ...]:
         """What clients may call the model, its own name first."""
         return (self.model_name or self.tokenizer.resolve().name, *_split(self.model_aliases))
+
+    @property
+    def allowed_hosts(self) -> tuple[str, ...]:
+        """Empty for any."""
+        if self.hosts or self.key_ring.required or not is_loopback(self.host):
+            return tuple(host.lower() for host in _split(self.hosts))
+        return (*LOOPBACK_HOSTS, self.host)
 
     @property
     def origins(self) -> tuple[str, ...]:
@@ -122,6 +133,14 @@ class GatewaySettings(BaseSettings):
             info_deadline=self.info_deadline,
             tls=self.tls,
         )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address; names other than localhost are not looked up."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _split(listed: str) -> tuple[str, ...]:

@@ -81,6 +81,10 @@ class ChatTemplate:
         except jinja2.TemplateError as error:
             reason = error.message or type(error).__name__
             raise InvalidRequest(f"the model's chat template refuses these messages: {reason}", "messages") from error
+        except (TypeError, ValueError, LookupError, ArithmeticError) as error:
+            raise InvalidRequest(
+                f"the model's chat template fails on these messages with {type(error).__name__}", "messages"
+            ) from error
 
 
 def _literals(environment: ImmutableSandboxedEnvironment, source: str) -> tuple[str, ...]:

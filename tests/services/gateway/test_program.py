@@ -24,6 +24,7 @@ from adasd.runtime.toy import ToySpec, write_toy_model
 from services.environment import read_settings
 from services.gateway.admission import Rules
 from services.gateway.schema import Speculation
+from services.gateway.security import LOOPBACK_HOSTS
 from services.gateway.server import DrainingServer, https_options
 from services.gateway.settings import GatewaySettings
 from tests.rpc.test_tls import Certificates
@@ -63,6 +64,13 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
 def test_wrong_settings_are_refused_by_name(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     with pytest.raises(InvalidRequest, match=f"ADASD_GATEWAY_{name.upper()}"):
         settings(monkeypatch, **{name: value})
+
+
+def test_an_open_gateway_on_loopback_answers_to_its_own_names_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert settings(monkeypatch, host="127.0.0.2").allowed_hosts == (*LOOPBACK_HOSTS, "127.0.0.2")
+    assert settings(monkeypatch, host="0.0.0.0").allowed_hosts == ()
+    assert settings(monkeypatch, host="::1", keys="").allowed_hosts == ()
+    assert settings(monkeypatch, host="::1", hosts="A.example, b").allowed_hosts == ("a.example", "b")
 
 
 def test_a_request_overrides_the_rules_it_names() -> None:

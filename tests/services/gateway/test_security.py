@@ -20,7 +20,7 @@ from adasd.state.limits import ClientLimits
 from services.gateway.app import create_app
 from services.gateway.keys import KeyRing, key_line, new_key
 from services.gateway.metrics import GatewayMetrics
-from services.gateway.security import OPEN_PATHS, SECURITY_HEADERS, Edge, Gate
+from services.gateway.security import LOOPBACK_HOSTS, OPEN_PATHS, SECURITY_HEADERS, Edge, Gate
 from tests.services.gateway.conftest import Gateway
 from tests.services.gateway.test_lifecycle import until
 
@@ -201,6 +201,16 @@ async def test_every_reply_has_its_security_headers(gateway: Gateway, fields: di
     assert "script-src" in page.headers["content-security-policy"]
     assert page.headers["x-frame-options"] == "DENY"
     assert (await gateway.client.get("/nowhere")).headers["x-content-type-options"] == "nosniff"
+
+
+async def test_a_name_that_is_made_to_point_here_is_not_answered_to(behind: Behind) -> None:
+    client = behind(Edge(hosts=(*LOOPBACK_HOSTS, "127.0.0.2")))
+    for host in ("localhost", "LocalHost:8000", "127.0.0.1:8000", "[::1]", "[::1]:8000", "127.0.0.2:1"):
+        assert (await client.get("/v1/models", headers={"Host": host})).status_code == 200, host
+    for host in ("evil.example", "evil.example:8000", "localhost.evil.example", "evil.example:localhost", ""):
+        reply = await client.post("/v1/chat/completions", json=CHAT, headers={"Host": host})
+        assert (reply.status_code, reply.json()["error"]["type"]) == (400, "invalid_request_error"), host
+    assert (await client.get("/healthz", headers={"Host": "10.0.0.1"})).status_code == 200
 
 
 PREFLIGHT = {"Origin": "https://app.example", "Access-Control-Request-Method": "POST"}
