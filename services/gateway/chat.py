@@ -26,6 +26,7 @@ from services.gateway.completion import Completion
 from services.gateway.generation import Ownership, generate
 from services.gateway.metrics import GatewayMetrics, Outcome
 from services.gateway.peers import Peers
+from services.gateway.round_times import RoundTimes
 from services.gateway.sse import ClientGone, Reply, while_client_listens
 from services.gateway.text import ChatText
 from services.gateway.timing import TimedDrafter, TimedStore, TimedVerifier
@@ -47,16 +48,16 @@ class Engine:
     metrics: GatewayMetrics
     owner: str
 
-    async def rounds(self, admitted: Admitted, target: ModelInfo) -> AsyncGenerator[Shown, None]:
+    async def rounds(self, admitted: Admitted, target: ModelInfo, times: RoundTimes) -> AsyncGenerator[Shown, None]:
         """Run one generation; closing the iterator ends it."""
         request = admitted.generation
         context, controller = Context(request.prompt), request.controller()
         room = controller.limit - context.base
         boundary = Boundary(request.eos_ids, request.stop, room, self.text.detokenizer())
-        store = TimedStore(self.store, self.metrics)
+        store = TimedStore(self.store, self.metrics, times)
         async with AsyncExitStack() as stack:
-            verifier = TimedVerifier(self.peers.verifier(request), self.metrics)
-            drafter = TimedDrafter(self.peers.drafter(request), self.metrics)
+            verifier = TimedVerifier(self.peers.verifier(request), self.metrics, times)
+            drafter = TimedDrafter(self.peers.drafter(request), self.metrics, times)
             stack.push_async_callback(_close, drafter, verifier)
             await store.create(self._record(admitted, target), AcceptanceState().pack())
             ownership = Ownership(request.session, self.owner, FIRST_EPOCH)
@@ -115,6 +116,7 @@ class ChatAnswer(Response):
         self._completion = completion
         self._stopping = stopping
         self._before = arrived
+        self._times = RoundTimes(arrived)
         self._tokens = 0
         self._state = GenerationState()
 
@@ -147,7 +149,7 @@ class ChatAnswer(Response):
                 if not reply.streaming:
                     await reply.event(completion.role_chunk())
                 if trace or any(pieces):
-                    await reply.event(completion.content_chunk(pieces, step))
+                    await reply.event(completion.content_chunk(pieces, step, self._times))
                 if step.state.finish_reason is not None:  # told before the services let go of the session
                     await self._finish_stream(reply)
         return self._finish_reason
@@ -169,10 +171,11 @@ class ChatAnswer(Response):
 
     async def _rounds(self) -> AsyncGenerator[Shown, None]:
         """The engine's rounds, counted."""
-        async with aclosing(self._engine.rounds(self._admitted, self._target)) as rounds:
+        async with aclosing(self._engine.rounds(self._admitted, self._target, self._times)) as rounds:
             async for pieces, step in rounds:
                 self._count(step)
                 yield pieces, step
+                self._times.begin_round()
 
     def _count(self, step: Round) -> None:
         metrics, now, count = self._engine.metrics, time.perf_counter(), len(step.verdict.tokens)

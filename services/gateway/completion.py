@@ -10,6 +10,7 @@ from adasd.core.decoding import Round
 from adasd.core.messages import ModelInfo
 from adasd.core.progress import GenerationState
 from services.gateway.admission import Admitted
+from services.gateway.round_times import RoundTimes
 
 Body = dict[str, Any]
 
@@ -54,10 +55,11 @@ class Completion:
     def role_chunk(self) -> Body:
         return self._chunk({"role": "assistant", "content": ""})
 
-    def content_chunk(self, pieces: tuple[str, ...], step: Round) -> Body:
+    def content_chunk(self, pieces: tuple[str, ...], step: Round, times: RoundTimes) -> Body:
         chunk = self._chunk({"content": "".join(pieces)})
         if self.admitted.chat.speculation.trace:
-            chunk["adasd"] = {"accepted": step.verdict.accepted, "tokens": len(pieces), "pieces": pieces}
+            marks = {"accepted": step.verdict.accepted, "tokens": len(pieces), "pieces": pieces}
+            chunk["adasd"] = {**marks, "drafted": len(step.draft), "timing": times.as_dict()}
         return chunk
 
     def finish_chunk(self, state: GenerationState) -> Body:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import cycle
 
 from adasd.core.adaptive import AcceptanceState
@@ -23,7 +23,7 @@ from adasd.core.errors import (
     ServiceUnavailable,
     SessionNotFound,
 )
-from adasd.core.messages import ContextDelta, DraftReply, DraftRequest, VerifyReply, VerifyRequest
+from adasd.core.messages import ContextDelta, DraftReply, DraftRequest, Timing, VerifyReply, VerifyRequest
 from adasd.core.types import Draft, DraftPlan, SamplingParams, Verdict
 from adasd.rpc.drafter import DrafterConnection
 from adasd.rpc.options import MessageLimits
@@ -77,6 +77,7 @@ class RemoteVerifier:
         self._sampling = sampling
         self._acceptance = acceptance
         self._options = options
+        self.timing = Timing()
 
     async def verify(self, context: Context, draft: Draft, state: AcceptanceState, round_number: int) -> Verdict:
         """Raises DeadlineExceeded, ServiceUnavailable once retries are used up, and what the verifier raises."""
@@ -87,10 +88,12 @@ class RemoteVerifier:
 
         try:
             async with asyncio.timeout(self._options.verify_deadline):
-                return (await self._insist(context, round_number, question)).verdict
+                reply = await self._insist(context, round_number, question)
         except TimeoutError:
             self._stream.drop()
             raise DeadlineExceeded(f"no verdict within {self._options.verify_deadline:g} s") from None
+        self.timing = reply.timing
+        return reply.verdict
 
     async def _insist(
         self, context: Context, round_number: int, question: Callable[[ContextDelta], VerifyRequest]
@@ -137,6 +140,7 @@ class RemoteDrafter:
         self._patient = seeded
         self._busy = False  # with a round that was given up on
         self._again_at = 0.0
+        self.timing = Timing()
 
     def prefill(self, context: Context) -> None:
         if self._client.refusal is not None:
@@ -147,6 +151,7 @@ class RemoteDrafter:
             self._client.failed(error)
 
     async def propose(self, context: Context, plan: DraftPlan, round_number: int) -> Draft:
+        self.timing = Timing()
         if plan.max_candidates == 0 or self._client.refusal is not None:
             return Draft()
         try:
@@ -189,10 +194,11 @@ class RemoteDrafter:
                 await asyncio.sleep(RETRY_PAUSE_SECONDS)
 
     async def _ask(self, context: Context, plan: DraftPlan, round_number: int) -> Draft:
-        draft = (await self._stream.ask(context, round_number, self._question(plan, round_number))).draft
-        if len(draft) > plan.max_candidates:
-            raise InvalidDraft(f"{len(draft)} candidates, at most {plan.max_candidates} were asked for")
-        return draft
+        reply = await self._stream.ask(context, round_number, self._question(plan, round_number))
+        if len(reply.draft) > plan.max_candidates:
+            raise InvalidDraft(f"{len(reply.draft)} candidates, at most {plan.max_candidates} were asked for")
+        self.timing = replace(reply.timing, queue=reply.timing.queue + self._stream.owed_seconds)
+        return reply.draft
 
     def _question(self, plan: DraftPlan, round_number: int) -> Callable[[ContextDelta], DraftRequest]:
         return lambda delta: DraftRequest(delta, self._sampling, plan, round_number)

@@ -85,7 +85,10 @@ class StreamOptions(Strict):
 
 
 class Speculation(Strict):
-    """How to draft and accept; what is left out is the server's choice. trace: mark accepted tokens in the stream."""
+    """How to draft and accept; what is left out is the server's choice.
+
+    trace: the stream tells of every round which tokens were accepted, and where its time went.
+    """
 
     stopping: str | None = None
     acceptance: str | None = None

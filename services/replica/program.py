@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 
 from adasd.core.errors import AdasdError
 from adasd.rpc.server import Server, Service, serve
+from adasd.runtime.batching import Schedule
 from adasd.runtime.device import DeviceThread
 from adasd.runtime.loading import load_model
 from adasd.runtime.options import Role
@@ -46,9 +47,11 @@ async def _serve(
     if settings.metrics_port is not None:
         http, _ = start_http_server(settings.metrics_port, settings.host, registry)
         logger.info("metrics on %s:%d", settings.host, http.server_port)
-    # A stream has one piece of work in hand at a time, and leaves one release behind.
+    # A stream has one message in hand at a time, and leaves one release behind.
     async with DeviceThread(capacity=2 * settings.max_streams) as device:
-        host = ReplicaHost(device, ReplicaMetrics(name, registry), settings.work_seconds, settings.max_streams)
+        schedule = Schedule(settings.runtime.prefill_chunk, settings.runtime.running_chunk)
+        metrics = ReplicaMetrics(name, registry)
+        host = ReplicaHost(device, metrics, settings.work_seconds, settings.max_streams, schedule)
         server = Server(service(host, settings), settings.limits, tls=settings.tls)
         loader = partial(load_model, settings.model, role, settings.runtime)
         load = partial(host.load, loader, settings.max_vocabulary)
