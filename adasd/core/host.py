@@ -18,7 +18,7 @@ from adasd.core.types import Draft, Evidence, FloatArray, Row, SamplingParams
 
 T = TypeVar("T")
 
-DEFAULT_SUPPORT = 512
+DEFAULT_SUPPORT = 128
 """Entries of a sparse row: the draft samples from its `support` most likely ids only."""
 
 

@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from adasd.core.errors import InvalidRequest
 from adasd.core.messages import ModelInfo
+from adasd.runtime.allocator import keep_freed_memory
 from adasd.runtime.decoder import Decoder, suits
 from adasd.runtime.fingerprint import text_fingerprint, vocabulary_fingerprint, weights_fingerprint
 from adasd.runtime.kv import bytes_per_position
@@ -41,6 +42,7 @@ def load_checkpoint(folder: Path, role: Role, options: RuntimeOptions) -> Ragged
     precision = _precision(model, device, role, options)
     info = _info(model, sources, options, precision)
     body = _body(model.requires_grad_(False), device, precision, info.context_length)
+    keep_freed_memory()
     return RaggedRuntime(body, info, device, options.kv_positions or kv_positions(model, device))
 
 

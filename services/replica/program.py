@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -24,6 +25,11 @@ from services.replica.settings import ReplicaSettings
 
 logger = logging.getLogger(__name__)
 
+SPINS = "20000"
+"""How long torch's threads spin for the next kernel, as libgomp counts; read when torch is imported. Its own default
+keeps a core busy for milliseconds after a pass, which on one machine is the other model's; none at all wakes too late.
+"""
+
 SettingsT = TypeVar("SettingsT", bound=ReplicaSettings)
 
 
@@ -31,6 +37,7 @@ def run(
     kind: type[SettingsT], name: ServiceName, role: Role, service: Callable[[ReplicaHost, SettingsT], Service]
 ) -> None:
     """The whole program: settings, logging, serving. Ends the process with a message for what cannot be served."""
+    os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
     try:
         settings = read_settings(kind)
         logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
