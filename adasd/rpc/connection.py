@@ -32,7 +32,7 @@ class Connection:
         self.address = address
         self._limits = limits
         self._spoken = tls.spoken
-        self._channel = _channel(address, client_options(limits), tls.credentials())
+        self._channel = _channel(address, (*client_options(limits), *tls.options), tls.credentials())
         self._stub = stub(self._channel)
 
     async def info(self, seconds: float) -> PeerInfo:

@@ -9,6 +9,7 @@ from pathlib import Path
 import grpc
 
 from adasd.core.errors import InvalidRequest
+from adasd.rpc.options import Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +41,24 @@ class ServerTls:
 class ClientTls:
     """root: who signed the certificates of the servers; without it this client speaks plain text.
 
-    certificate (its chain included), key: of this client, for servers that ask. Servers must have a certificate for the
-    name or address that they are called by.
+    certificate (its chain included), key: of this client, for servers that ask. server_name: what the certificates of
+    all servers name; without it each must name what its server is called by, an address if a name was resolved before.
     """
 
     root: Path | None = None
     certificate: Path | None = None
     key: Path | None = None
+    server_name: str | None = None
 
     def __post_init__(self) -> None:
         _require_pair(self.certificate, self.key)
-        if self.certificate is not None and self.root is None:
-            raise ValueError("a certificate is of use with a root only")
+        if self.root is None and (self.certificate is not None or self.server_name is not None):
+            raise ValueError("a certificate and a server_name are of use with a root only")
+
+    @property
+    def options(self) -> Options:
+        """Of a channel."""
+        return () if self.server_name is None else (("grpc.ssl_target_name_override", self.server_name),)
 
     @property
     def spoken(self) -> str:

@@ -77,6 +77,13 @@ async def test_both_ends_may_ask_for_a_certificate(pki: Certificates) -> None:
         assert (await connection.info(PATIENCE)).model == INFO
 
 
+async def test_servers_may_share_a_name_that_is_not_their_address(pki: Certificates) -> None:
+    named = ClientTls(pki.ca, server_name="elsewhere.example")
+    async with connected(ServerTls(*pki.elsewhere), named) as connection:
+        assert (await connection.info(PATIENCE)).model == INFO
+    assert "Hostname" in await refusal(ServerTls(*pki.server), named)
+
+
 async def refusal(server_tls: ServerTls, client_tls: ClientTls) -> str:
     async with connected(server_tls, client_tls) as connection:
         with pytest.raises(ServiceUnavailable) as refused:
@@ -119,6 +126,7 @@ def test_settings_that_make_no_sense_together() -> None:
         lambda: ServerTls(client_ca=here),
         lambda: ClientTls(root=here, key=here),
         lambda: ClientTls(certificate=here, key=here),
+        lambda: ClientTls(server_name="x"),
     ):
         with pytest.raises(ValueError, match="certificate"):
             make()
