@@ -92,7 +92,7 @@ class GatewaySettings(BaseSettings):
     @property
     def allowed_hosts(self) -> tuple[str, ...]:
         """Empty for any."""
-        if self.hosts or self.key_ring.required or not is_loopback(self.host):
+        if self.hosts or (self.keys, self.keys_file) != (None, None) or not is_loopback(self.host):
             return tuple(host.lower() for host in _split(self.hosts))
         return (*LOOPBACK_HOSTS, self.host)
 
