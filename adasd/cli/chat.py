@@ -30,6 +30,7 @@ def chat(
     acceptance: Annotated[str | None, typer.Option(help="exact | adasd | adasd-anchored | coupled")] = None,
     max_candidates: Annotated[int | None, typer.Option(help="Most candidates of a round.")] = None,
     trace: Annotated[Path | None, typer.Option(help="Chrome trace of every round; with a table of shares.")] = None,
+    key: Annotated[str | None, typer.Option(envvar="ADASD_API_KEY", help="API key, if the gateway wants one.")] = None,
 ) -> None:
     """Stream an answer, then one line: tokens, tokens/s, acceptance, mean length."""
     rules = {"stopping": stopping, "acceptance": acceptance, "max_candidates": max_candidates}
@@ -41,7 +42,8 @@ def chat(
     messages = [{"role": "system", "content": system}] if system else []
     answers: list[Answer] = []
     try:
-        with httpx.Client(base_url=url, timeout=httpx.Timeout(10, read=300)) as client:
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        with httpx.Client(base_url=url, headers=headers, timeout=httpx.Timeout(10, read=300)) as client:
             request["model"] = model or first_model(client)
             for question in [prompt] if prompt else _questions():
                 messages.append({"role": "user", "content": question})

@@ -13,7 +13,7 @@ from adasd.core.stopping import stopping_rule
 from adasd.core.types import SamplingParams
 from adasd.core.verification import verification
 from services.gateway.request import SESSION_BYTES, GenerationRequest
-from services.gateway.schema import ChatRequest, Speculation, parse_chat_request
+from services.gateway.schema import ChatRequest, Message, Speculation, parse_chat_request
 from services.gateway.text import ChatText
 
 SEED_BITS = 64
@@ -33,6 +33,23 @@ class Rules:
         inherited = self.max_candidates if stopping == self.stopping else None
         candidates = inherited if asked.max_candidates is None else asked.max_candidates
         return Rules(stopping, asked.acceptance or self.acceptance, candidates)
+
+
+@dataclass(frozen=True, slots=True)
+class PromptLimits:
+    """What a prompt may have before it is tokenised: so many messages, so many characters in each."""
+
+    messages: int = 2048
+    characters: int = 2**20
+
+    def check(self, texts: Sequence[str], param: str = "messages", field: str = ".content") -> None:
+        """Raises InvalidRequest naming the message at fault."""
+        if len(texts) > self.messages:
+            raise InvalidRequest(f"{len(texts)} messages; at most {self.messages} are taken", param)
+        for place, text in enumerate(texts):
+            name = f"{param}[{place}]{field}" if field else param
+            if len(text) > self.characters:
+                raise InvalidRequest(f"{name} has {len(text)} characters; at most {self.characters} are taken", name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +75,19 @@ class Admission:
     names: Sequence[str]
     rules: Rules = Rules()
     default_max_tokens: int | None = None
+    limits: PromptLimits = PromptLimits()
     costs: CostSource = nominal
     profile: CostProfile = NOMINAL
+
+    def require_model(self, name: str) -> None:
+        """Raises ModelNotFound."""
+        if name not in self.names:
+            raise ModelNotFound(f"no model {name!r} here; served: {', '.join(self.names)}", "model")
+
+    def prompt(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """Token ids of a chat, up to where the assistant begins. Raises InvalidRequest."""
+        self.limits.check([message.content for message in messages])
+        return self.text.encode([message.for_template() for message in messages])
 
     def admit(self, body: bytes, target: ModelInfo) -> Admitted:
         """Parse, check, tokenise. Takes as long as the prompt is long: not for the event loop.
@@ -67,14 +95,14 @@ class Admission:
         Raises InvalidRequest naming the parameter, ModelNotFound, ContextLengthExceeded.
         """
         chat = parse_chat_request(body)
-        if chat.model not in self.names:
-            raise ModelNotFound(f"no model {chat.model!r} here; served: {', '.join(self.names)}", "model")
+        self.require_model(chat.model)
         rules = self.rules.overridden(chat.speculation)
         sampling = _sampling(chat)
         pinned = _depends_on_costs(rules, sampling) and chat.seed is not None
         costs = (lambda: self.profile) if pinned else self.costs
         stopping = stopping_rule(rules.stopping, rules.max_candidates, costs)
-        prompt = self.text.encode([message.for_template() for message in chat.messages])
+        verification(rules.acceptance)
+        prompt = self.prompt(chat.messages)
         generation = GenerationRequest(
             session=secrets.token_bytes(SESSION_BYTES),
             prompt=prompt,

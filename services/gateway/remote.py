@@ -27,6 +27,7 @@ from adasd.core.messages import ContextDelta, DraftReply, DraftRequest, Timing, 
 from adasd.core.types import Draft, DraftPlan, SamplingParams, Verdict
 from adasd.rpc.drafter import DrafterConnection
 from adasd.rpc.options import MessageLimits
+from adasd.rpc.tls import ClientTls
 from adasd.rpc.verifier import VerifierConnection
 from services.gateway.session_stream import SessionStream
 
@@ -47,7 +48,7 @@ class RemoteOptions:
     draft_deadline: for one round; later rounds do not wait for a drafter that is still busy with an earlier one.
     drafter_wait: how long a seeded request waits for a drafter before a round without candidates.
     drafter_backoff: rounds without candidates after a failure, before the drafter is tried again.
-    info_deadline: for an answer to Info.
+    info_deadline: for an answer to Info. tls: with all services alike.
     """
 
     drafter: Sequence[str]
@@ -59,6 +60,7 @@ class RemoteOptions:
     drafter_wait: float = 10.0
     drafter_backoff: float = 0.5
     info_deadline: float = 5.0
+    tls: ClientTls = field(default_factory=ClientTls)
 
 
 class RemoteVerifier:
@@ -210,7 +212,9 @@ class VerifierClient:
 
     def __init__(self, options: RemoteOptions) -> None:
         self.options = options
-        self.connections = tuple(VerifierConnection(address, options.limits) for address in options.verifier)
+        self.connections = tuple(
+            VerifierConnection(address, options.limits, options.tls) for address in options.verifier
+        )
         self._turns = cycle(self.connections)
 
     def open(self, session: bytes, sampling: SamplingParams, acceptance: str) -> RemoteVerifier:
@@ -231,7 +235,7 @@ class DrafterClient:
 
     def __init__(self, options: RemoteOptions, on_failure: Callable[[str], None] = lambda _: None) -> None:
         self.options = options
-        self.connections = tuple(DrafterConnection(address, options.limits) for address in options.drafter)
+        self.connections = tuple(DrafterConnection(address, options.limits, options.tls) for address in options.drafter)
         self.refusal: str | None = None
         self._turns = cycle(self.connections)
         self._on_failure = on_failure

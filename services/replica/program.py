@@ -59,7 +59,7 @@ async def _serve(
         schedule = Schedule(settings.runtime.prefill_chunk, settings.runtime.running_chunk)
         metrics = ReplicaMetrics(name, registry)
         host = ReplicaHost(device, metrics, settings.work_seconds, settings.max_streams, schedule)
-        server = Server(service(host, settings), settings.limits)
+        server = Server(service(host, settings), settings.limits, tls=settings.tls)
         loader = partial(load_model, settings.model, role, settings.runtime)
         load = partial(host.load, loader, settings.max_vocabulary)
         await serve(server, load, settings.host, settings.port, settings.grace_seconds)

@@ -60,7 +60,6 @@ class LocalPeers:
 class LocalDrafter:
     peers: LocalPeers
     request: GenerationRequest
-    timing: Timing = field(default_factory=Timing)
 
     @property
     def timing(self) -> Timing:
