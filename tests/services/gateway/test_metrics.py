@@ -24,6 +24,8 @@ async def test_counters_are_the_sums_of_all_records(gateway: Gateway) -> None:
     for metric, name in RECORDED.items():
         assert await gateway.metric(metric) == sum(answer["speculation"][name] for answer in answers), metric
     assert await gateway.metric("adasd_spec_decode_num_relaxed_tokens_total") > 0
+    exact = 'adasd_spec_decode_num_relaxed_tokens_total{acceptance="exact",stopping="adasd"}'
+    assert await gateway.metric(exact) == 0
     generated = sum(answer["usage"]["completion_tokens"] for answer in answers)
     prompts = sum(answer["usage"]["prompt_tokens"] for answer in answers)
     assert await gateway.metric("adasd_gateway_generated_tokens_total") == generated
@@ -42,6 +44,15 @@ async def test_places_in_the_block_add_up_to_the_accepted(gateway: Gateway) -> N
     assert counts == sorted(counts, reverse=True)
     assert counts[0] > 0
     assert counts[4] == 0
+
+
+async def test_rounds_are_counted_by_their_rules(gateway: Gateway) -> None:
+    asked = {"stopping": "fixed", "acceptance": "coupled"}
+    record = (await gateway.post(seed=1, max_tokens=20, speculation=asked)).json()["speculation"]
+    rounds = 'adasd_spec_decode_num_rounds_total{acceptance="coupled",stopping="fixed"}'
+    assert (
+        await gateway.metric(rounds) == record["rounds"] == await gateway.metric("adasd_spec_decode_num_rounds_total")
+    )
 
 
 async def test_steps_are_timed(gateway: Gateway) -> None:
