@@ -16,7 +16,9 @@ FOLDER = Path(__file__).parent / "dashboards"
 SOURCE = {"type": "prometheus", "uid": "${source}"}
 COLUMNS = 24
 SPEC, GATEWAY = "adasd_spec_decode", "adasd_gateway"
-METHOD = "stopping, acceptance"
+ACCEPTED, DRAFTED, RELAXED, ROUNDS = (
+    f"{SPEC}_num_{what}_total" for what in ("accepted_tokens", "draft_tokens", "relaxed_tokens", "rounds")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,10 @@ def ratio(above: str, below: str, by: str = "") -> str:
     return f"{rate(above, by)} / {rate(below, by)}"
 
 
+def by_method(above: str, below: str, prefix: str = "") -> dict[str, str]:
+    return {"{{stopping}} / {{acceptance}}": prefix + ratio(above, below, "stopping, acceptance")}
+
+
 def quantiles(histogram: str, *shares: float) -> dict[str, str]:
     buckets = rate(f"{histogram}_bucket", "le")
     return {f"p{share * 100:g}": f"histogram_quantile({share}, {buckets})" for share in shares}
@@ -55,28 +61,9 @@ ACCEPTANCE = [
     stat("Acceptance rate", "percentunit", "adasd:acceptance_rate:5m", "Accepted candidates of drafted ones."),
     stat("Mean acceptance length", "none", "adasd:mean_acceptance_length:5m", "Tokens a pass of the target yields."),
     stat("Speculation gain", "none", "adasd:speculation_gain:5m", "Over no drafting; below 1 speculation is slower."),
-    stat(
-        "Only by relaxation",
-        "percentunit",
-        ratio(f"{SPEC}_num_relaxed_tokens_total", f"{SPEC}_num_accepted_tokens_total"),
-    ),
-    Panel(
-        "Acceptance rate by method",
-        "percentunit",
-        {
-            "{{stopping}} / {{acceptance}}": ratio(
-                f"{SPEC}_num_accepted_tokens_total", f"{SPEC}_num_draft_tokens_total", METHOD
-            )
-        },
-    ),
-    Panel(
-        "Mean acceptance length by method",
-        "none",
-        {
-            "{{stopping}} / {{acceptance}}": "1 + "
-            + ratio(f"{SPEC}_num_accepted_tokens_total", f"{SPEC}_num_rounds_total", METHOD)
-        },
-    ),
+    stat("Only by relaxation", "percentunit", ratio(RELAXED, ACCEPTED)),
+    Panel("Acceptance rate by method", "percentunit", by_method(ACCEPTED, DRAFTED)),
+    Panel("Mean acceptance length by method", "none", by_method(ACCEPTED, ROUNDS, "1 + ")),
     Panel(
         "Acceptance by place in the block",
         "percentunit",
@@ -92,19 +79,11 @@ ACCEPTANCE = [
         {"mean": ratio(f"{SPEC}_block_length_sum", f"{SPEC}_block_length_count")}
         | quantiles(f"{SPEC}_block_length", 0.5, 0.9),
     ),
-    Panel(
-        "Accepted only by relaxation, by method",
-        "percentunit",
-        {
-            "{{stopping}} / {{acceptance}}": ratio(
-                f"{SPEC}_num_relaxed_tokens_total", f"{SPEC}_num_accepted_tokens_total", METHOD
-            )
-        },
-    ),
+    Panel("Accepted only by relaxation, by method", "percentunit", by_method(RELAXED, ACCEPTED)),
     Panel(
         "Refused because the target gives them 0",
         "percentunit",
-        {"of candidates": ratio(f"{SPEC}_num_floored_tokens_total", f"{SPEC}_num_draft_tokens_total")},
+        {"of candidates": ratio(f"{SPEC}_num_floored_tokens_total", DRAFTED)},
     ),
     Panel(
         "Entropy threshold at the end of a text",
@@ -147,7 +126,7 @@ SERVING = [
         "Where a round's time goes",
         "s",
         {
-            step: f"clamp_min(({spent}) / {rate(f'{SPEC}_num_rounds_total')}, 0)"
+            step: f"clamp_min(({spent}) / {rate(ROUNDS)}, 0)"
             for step, spent in {
                 "draft: device": rate("adasd_drafter_forward_seconds_sum"),
                 "draft: network, waiting": f"{rate(f'{SPEC}_draft_seconds_sum')}"
