@@ -9,14 +9,13 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
 from adasd.cli.processes import Child, free_port
 from adasd.runtime.toy import ToySpec, write_toy_model
-from tests.deploy.prometheus import Prometheus, prometheus
-from tests.deploy.queries import DEPLOY, RULES, alerts, names, panels, records
+from deploy.observe import Prometheus, draw, prometheus, targets
+from tests.deploy.queries import DEPLOY, alerts, names, panels, records
 from tests.e2e.conftest import DRAFTS, TOY, Served, serve
 
 PROMETHEUS, PROMTOOL = shutil.which("prometheus"), shutil.which("promtool")
@@ -47,13 +46,12 @@ def served(tmp_path_factory: pytest.TempPathFactory, redis_url: str) -> Iterator
 def scraping(tmp_path_factory: pytest.TempPathFactory, served: Served) -> Iterator[Prometheus]:
     """Prometheus over a stack that has answered chats of all methods, good and bad, at several scrapes."""
     folder = tmp_path_factory.mktemp("prometheus")
-    targets = {"gateway": served.stack.url} | served.stack.metrics
-    addresses = {job: urlsplit(url).netloc for job, url in targets.items()}
+    addresses = targets(served.stack)
     exporter = _redis_exporter(folder, served.redis_url)
     if exporter is not None:
         addresses["redis"] = exporter.name
         exporter.start()
-    with prometheus(str(PROMETHEUS), folder, RULES, addresses) as server:
+    with prometheus(folder, addresses) as server:
         _chat_until_counted(server, served)
         yield server
     if exporter is not None:
@@ -79,7 +77,7 @@ def _chat_until_counted(server: Prometheus, served: Served) -> None:
             rules = {"stopping": stopping, "acceptance": acceptance}
             served.answer(seed=seed, max_tokens=40, temperature=1.0, speculation=rules)
         assert served.post(temperature="hot").status_code == 400
-        if seed > 10 * len(METHODS) and server.ready() and _defined(server.values("adasd:speculation_gain:5m")):
+        if seed > 10 * len(METHODS) and _defined(server.values("adasd:speculation_gain:5m")):
             return
         time.sleep(0.2)
     raise AssertionError(f"no ratio was recorded: {server.ask('targets')}")
@@ -106,6 +104,14 @@ def test_every_panel_has_data(scraping: Prometheus) -> None:
     asked = [(title, query.replace("$__rate_interval", "1m")) for title, query in panels()]
     assert len(asked) > 50
     assert [entry for entry in asked if not _has_data(scraping, entry[1])] == []
+
+
+@needs_prometheus
+def test_a_dashboard_can_be_drawn(scraping: Prometheus) -> None:
+    drawing = draw(scraping, DEPLOY / "grafana" / "dashboards" / "acceptance.json", time.time() - 10)
+    assert "Acceptance rate by method" in drawing
+    assert "no data" not in drawing
+    assert "adasd / adasd-anchored" in drawing
 
 
 @needs_prometheus
