@@ -158,9 +158,13 @@ def _lines(server: Prometheus, target: dict[str, str], since: float) -> Iterator
     query = target["expr"].replace("$__rate_interval", RATE_WINDOW)
     answer = server.ask("query_range", query=query, start=since, end=time.time(), step=1)
     for series in answer["result"]:
-        legend = _LABEL.sub(lambda label: series["metric"].get(label[1], ""), target["legendFormat"])
         points = [(float(at), float(value)) for at, value in series["values"]]
-        yield legend, [(at, value) for at, value in points if math.isfinite(value)]
+        drawn = [(at, value) for at, value in points if math.isfinite(value)]
+        yield _legend(target["legendFormat"], series["metric"]), drawn
+
+
+def _legend(template: str, labels: Mapping[str, str]) -> str:
+    return _LABEL.sub(lambda name: labels.get(name[1], ""), template)
 
 
 def _stat(lines: Sequence[Line], width: int, height: int) -> str:
