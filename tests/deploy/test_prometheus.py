@@ -94,11 +94,13 @@ def _has_data(server: Prometheus, query: str) -> bool:
     return _defined(server.values(query))
 
 
+@pytest.mark.slow
 @needs_prometheus
 def test_every_target_is_scraped(scraping: Prometheus) -> None:
     assert {target["health"] for target in scraping.ask("targets")["activeTargets"]} == {"up"}
 
 
+@pytest.mark.slow
 @needs_prometheus
 def test_every_panel_has_data(scraping: Prometheus) -> None:
     asked = [(title, query.replace("$__rate_interval", "1m")) for title, query in panels()]
@@ -106,6 +108,7 @@ def test_every_panel_has_data(scraping: Prometheus) -> None:
     assert [entry for entry in asked if not _has_data(scraping, entry[1])] == []
 
 
+@pytest.mark.slow
 @needs_prometheus
 def test_a_dashboard_can_be_drawn(scraping: Prometheus) -> None:
     drawing = draw(scraping, DEPLOY / "grafana" / "dashboards" / "acceptance.json", time.time() - 10)
@@ -114,11 +117,13 @@ def test_a_dashboard_can_be_drawn(scraping: Prometheus) -> None:
     assert "adasd / adasd-anchored" in drawing
 
 
+@pytest.mark.slow
 @needs_prometheus
 def test_every_recorded_ratio_has_data(scraping: Prometheus) -> None:
     assert [name for name, _ in records() if not _has_data(scraping, name)] == []
 
 
+@pytest.mark.slow
 @needs_prometheus
 def test_every_alert_is_evaluated_and_has_something_to_compare(scraping: Prometheus) -> None:
     loaded = scraping.ask("rules", type="alert")["groups"]
