@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from services.gateway.admission import Rules
+from services.gateway.metrics import GatewayMetrics
 from tests.services.gateway.conftest import Gateway
 
 RECORDED = {
@@ -66,6 +70,25 @@ async def test_a_broken_metric_costs_no_answer(gateway: Gateway, caplog: pytest.
     gateway.services.engine.metrics._requests.remove("nothing")
     assert (await gateway.post(max_tokens=5)).status_code == 200
     assert "metrics: round failed" in caplog.text
+
+
+def test_whatever_is_broken_nothing_raises() -> None:
+    metrics: Any = GatewayMetrics()
+    for attribute in vars(metrics):
+        setattr(metrics, attribute, None)
+    metrics.describe({"model": "toy"})
+    metrics.refused("Overloaded")
+    metrics.finished("stop")
+    metrics.error("Conflict")
+    metrics.drafter_failed("InvalidDraft")
+    metrics.inflight(1)
+    metrics.admitted(3)
+    metrics.first_token(0.1)
+    metrics.tokens(2, 0.1)
+    metrics.round(None, Rules())
+    metrics.learned(None)
+    with metrics.timed("draft"):
+        pass
 
 
 async def test_without_candidates_there_is_no_rate(gateway: Gateway) -> None:
