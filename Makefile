@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 TORCH ?= $(shell grep '^torch==' constraints.txt)
 PROTOS := $(wildcard proto/adasd/rpc/v1/*.proto)
 
-.PHONY: setup serve chat test check fmt proto bench
+.PHONY: setup serve chat test check fmt proto bench observe
 
 setup: $(VENV)/.ready
 
@@ -34,6 +34,10 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The stack under a Prometheus, ten chats, and the dashboards as drawings in out/observe. Needs prometheus on the PATH.
+observe: setup
+	$(BIN)/python deploy/observe.py $(ARGS)
 
 fmt: setup
 	$(BIN)/ruff check --fix .

@@ -66,7 +66,7 @@ class Engine:
             ownership = Ownership(request.session, self.owner, FIRST_EPOCH)
             steps = generate(context, controller, boundary, drafter, verifier, store, ownership)
             async for step in await stack.enter_async_context(aclosing(steps)):
-                self.metrics.round(step)
+                self.metrics.round(step, admitted.rules)
                 yield boundary.take_pieces(), step
 
     def _record(self, admitted: Admitted, target: ModelInfo) -> SessionRecord:

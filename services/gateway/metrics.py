@@ -1,9 +1,9 @@
 """What the gateway counts. Counters and histograms only; rates are left to PromQL:
 
-acceptance rate          rate(adasd_spec_decode_num_accepted_tokens_total[5m])
-                         / rate(adasd_spec_decode_num_draft_tokens_total[5m])
-mean acceptance length   1 + rate(adasd_spec_decode_num_accepted_tokens_total[5m])
-                         / rate(adasd_spec_decode_num_rounds_total[5m])
+acceptance rate          sum(rate(adasd_spec_decode_num_accepted_tokens_total[5m]))
+                         / sum(rate(adasd_spec_decode_num_draft_tokens_total[5m]))
+mean acceptance length   1 + sum(rate(adasd_spec_decode_num_accepted_tokens_total[5m]))
+                         / sum(rate(adasd_spec_decode_num_rounds_total[5m]))
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from adasd.core.decoding import Round
 from adasd.core.progress import GenerationState
 from adasd.core.worth import Worth
+from services.gateway.admission import Rules
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +31,8 @@ Outcome = Literal["stop", "length", "error", "refused", "cancelled"]
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _CANDIDATES = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 32, 64)
 _RATES = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0)
+_SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+_METHOD = ("stopping", "acceptance")
 _BITS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 
 
@@ -47,10 +50,10 @@ def _harmless(method: Callable[Concatenate[GatewayMetrics, P], None]) -> Callabl
 
 
 class GatewayMetrics:
-    """All metrics of one gateway, in a registry of their own."""
+    """All metrics of one gateway, in a registry of their own unless one is given."""
 
-    def __init__(self) -> None:
-        self._registry = registry = CollectorRegistry()
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self._registry = registry = registry or CollectorRegistry()
         spec, gateway = "adasd_spec_decode", "adasd_gateway"
 
         def counter(name: str, text: str, *labels: str) -> Counter:
@@ -59,14 +62,14 @@ class GatewayMetrics:
         def histogram(name: str, text: str, buckets: tuple[float, ...] = _SECONDS) -> Histogram:
             return Histogram(name, text, buckets=buckets, registry=registry)
 
-        self._rounds = counter(f"{spec}_num_rounds", "Rounds: passes of the target.")
-        self._drafts = counter(f"{spec}_num_drafts", "Rounds with candidates.")
-        self._drafted = counter(f"{spec}_num_draft_tokens", "Candidates, up to the end of the text.")
-        self._accepted = counter(f"{spec}_num_accepted_tokens", "Accepted candidates.")
+        self._rounds = counter(f"{spec}_num_rounds", "Rounds: passes of the target.", *_METHOD)
+        self._drafts = counter(f"{spec}_num_drafts", "Rounds with candidates.", *_METHOD)
+        self._drafted = counter(f"{spec}_num_draft_tokens", "Candidates, up to the end of the text.", *_METHOD)
+        self._accepted = counter(f"{spec}_num_accepted_tokens", "Accepted candidates.", *_METHOD)
         self._per_position = counter(
             f"{spec}_num_accepted_tokens_per_pos", "Accepted candidates by their place in the block.", "position"
         )
-        self._relaxed = counter(f"{spec}_num_relaxed_tokens", "Candidates accepted only by relaxation.")
+        self._relaxed = counter(f"{spec}_num_relaxed_tokens", "Candidates accepted only by relaxation.", *_METHOD)
         self._floored = counter(f"{spec}_num_floored_tokens", "Candidates refused because the target gives them 0.")
         self._block = histogram(f"{spec}_block_length", "Candidates of a round.", _CANDIDATES)
         self._threshold = histogram(f"{spec}_entropy_threshold_bits", "Entropy threshold at the end of a text.", _BITS)
@@ -75,6 +78,7 @@ class GatewayMetrics:
         self._costs = Gauge(
             f"{spec}_cost_seconds", "What candidates were weighed against last.", ["part"], registry=registry
         )
+        self._prior = histogram(f"{spec}_acceptance_prior", "P(A) at the end of a text.", _SHARES)
         self._steps: dict[Step, Histogram] = {
             "draft": histogram(f"{spec}_draft_seconds", "Waiting for candidates, network included."),
             "verify": histogram(f"{spec}_verify_seconds", "Waiting for a verdict, network included."),
@@ -137,16 +141,16 @@ class GatewayMetrics:
             self._gap.observe(seconds / count)
 
     @_harmless
-    def round(self, step: Round) -> None:
-        judgements = step.verdict.judgements
-        self._rounds.inc()
-        self._drafts.inc(len(step.draft) > 0)
-        self._drafted.inc(len(step.draft))
+    def round(self, step: Round, rules: Rules) -> None:
+        judgements, method = step.verdict.judgements, (rules.stopping, rules.acceptance)
+        self._rounds.labels(*method).inc()
+        self._drafts.labels(*method).inc(len(step.draft) > 0)
+        self._drafted.labels(*method).inc(len(step.draft))
         self._block.observe(len(step.draft))
-        self._accepted.inc(step.verdict.accepted)
+        self._accepted.labels(*method).inc(step.verdict.accepted)
         for position in range(step.verdict.accepted):
             self._per_position.labels(position).inc()
-        self._relaxed.inc(sum(judgement.relaxed for judgement in judgements))
+        self._relaxed.labels(*method).inc(sum(judgement.relaxed for judgement in judgements))
         self._floored.inc(sum(judgement.floored for judgement in judgements))
         self._generated.inc(len(step.verdict.tokens))
         self._decisions.labels(step.plan.decision).inc()
@@ -167,6 +171,8 @@ class GatewayMetrics:
         threshold = state.acceptance.rejected_entropy.mean
         if threshold is not None:
             self._threshold.observe(threshold)
+        if state.acceptance.posterior.ready(1):
+            self._prior.observe(state.acceptance.posterior.prior)
 
     @contextmanager
     def timed(self, step: Step) -> Iterator[Callable[[], float]]:

@@ -51,9 +51,9 @@ class Gateway:
         return session
 
     async def metric(self, name: str) -> float:
-        """The sample of that name, labels included; 0 if there is none yet."""
-        lines = (await self.client.get("/metrics")).text.splitlines()
-        return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name} ")), 0.0)
+        """The sample of that name, labels included; without labels the sum over all of them."""
+        samples = (line.rpartition(" ") for line in (await self.client.get("/metrics")).text.splitlines())
+        return sum(float(value) for series, _, value in samples if name in (series, series.partition("{")[0]))
 
     @property
     def oracle(self) -> LocalPair:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from services.gateway.admission import Rules
+from services.gateway.metrics import GatewayMetrics
 from tests.services.gateway.conftest import Gateway
 
 RECORDED = {
@@ -24,6 +28,8 @@ async def test_counters_are_the_sums_of_all_records(gateway: Gateway) -> None:
     for metric, name in RECORDED.items():
         assert await gateway.metric(metric) == sum(answer["speculation"][name] for answer in answers), metric
     assert await gateway.metric("adasd_spec_decode_num_relaxed_tokens_total") > 0
+    exact = 'adasd_spec_decode_num_relaxed_tokens_total{acceptance="exact",stopping="adasd"}'
+    assert await gateway.metric(exact) == 0
     generated = sum(answer["usage"]["completion_tokens"] for answer in answers)
     prompts = sum(answer["usage"]["prompt_tokens"] for answer in answers)
     assert await gateway.metric("adasd_gateway_generated_tokens_total") == generated
@@ -44,6 +50,15 @@ async def test_places_in_the_block_add_up_to_the_accepted(gateway: Gateway) -> N
     assert counts[4] == 0
 
 
+async def test_rounds_are_counted_by_their_rules(gateway: Gateway) -> None:
+    asked = {"stopping": "fixed", "acceptance": "coupled"}
+    record = (await gateway.post(seed=1, max_tokens=20, speculation=asked)).json()["speculation"]
+    rounds = 'adasd_spec_decode_num_rounds_total{acceptance="coupled",stopping="fixed"}'
+    assert (
+        await gateway.metric(rounds) == record["rounds"] == await gateway.metric("adasd_spec_decode_num_rounds_total")
+    )
+
+
 async def test_steps_are_timed(gateway: Gateway) -> None:
     record = (await gateway.post(seed=1, max_tokens=30)).json()["speculation"]
     for step, count in (("verify", record["rounds"]), ("commit", record["rounds"]), ("draft", record["drafts"])):
@@ -55,6 +70,25 @@ async def test_a_broken_metric_costs_no_answer(gateway: Gateway, caplog: pytest.
     gateway.services.engine.metrics._requests.remove("nothing")
     assert (await gateway.post(max_tokens=5)).status_code == 200
     assert "metrics: round failed" in caplog.text
+
+
+def test_whatever_is_broken_nothing_raises() -> None:
+    metrics: Any = GatewayMetrics()
+    for attribute in vars(metrics):
+        setattr(metrics, attribute, None)
+    metrics.describe({"model": "toy"})
+    metrics.refused("Overloaded")
+    metrics.finished("stop")
+    metrics.error("Conflict")
+    metrics.drafter_failed("InvalidDraft")
+    metrics.inflight(1)
+    metrics.admitted(3)
+    metrics.first_token(0.1)
+    metrics.tokens(2, 0.1)
+    metrics.round(None, Rules())
+    metrics.learned(None)
+    with metrics.timed("draft"):
+        pass
 
 
 async def test_without_candidates_there_is_no_rate(gateway: Gateway) -> None:

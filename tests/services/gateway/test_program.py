@@ -59,7 +59,14 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("port", "http"), ("port", "70000"), ("max_candidates", "65"), ("prot", "1"), ("store__ttl", "x")],
+    [
+        ("port", "http"),
+        ("port", "70000"),
+        ("max_candidates", "65"),
+        ("prot", "1"),
+        ("workers", "2"),
+        ("store__ttl", "x"),
+    ],
 )
 def test_wrong_settings_are_refused_by_name(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     with pytest.raises(InvalidRequest, match=f"ADASD_GATEWAY_{name.upper()}"):

@@ -1,0 +1,174 @@
+"""Images, compose and Kubernetes against the code, against one another, and against what keeps them safe."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from services.drafter.settings import DrafterSettings
+from services.environment import known_variables
+from services.gateway.app import PROBES
+from services.gateway.readiness import ABANDON_SECONDS
+from services.gateway.server import CLOSE_SECONDS
+from services.gateway.settings import GatewaySettings
+from services.verifier.settings import VerifierSettings
+from tests.deploy.manifests import (
+    DOCKERFILES,
+    K8S,
+    OURS,
+    ROOT,
+    compose,
+    config,
+    containers,
+    image_environment,
+    named,
+    objects,
+    pods,
+    workloads,
+)
+
+SETTINGS = {"gateway": GatewaySettings, "drafter": DrafterSettings, "verifier": VerifierSettings}
+PORTS = {name: kind.model_fields["port"].default for name, kind in SETTINGS.items()}
+METRICS = {"gateway": PORTS["gateway"], "drafter": 9101, "verifier": 9102, "redis": 9121}
+GRACE = {name: kind.model_fields["grace_seconds"].default for name, kind in SETTINGS.items()}
+AFTER_GRACE = {"gateway": ABANDON_SECONDS + CLOSE_SECONDS, "drafter": 1.0, "verifier": 1.0}
+FILES = [
+    *DOCKERFILES.values(),
+    *ROOT.glob("docker-compose*.yml"),
+    *K8S.rglob("*.yaml"),
+    ROOT / "docs" / "deploy.md",
+]
+VARIABLE = re.compile(r"ADASD_(?:GATEWAY|DRAFTER|VERIFIER)_[A-Z_]*[A-Z]")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_setting_that_is_set_exists(path: Path) -> None:
+    known = {name for kind in SETTINGS.values() for name in known_variables(kind)}
+    assert set(VARIABLE.findall(path.read_text())) <= known
+
+
+@pytest.mark.parametrize("service", OURS)
+def test_ports_are_the_codes_and_the_same_everywhere(service: str) -> None:
+    prefix, metrics = f"ADASD_{service.upper()}", {"gateway": None}.get(service, METRICS[service])
+    image = image_environment(service)
+    assert image[f"{prefix}_HOST"] == "0.0.0.0"
+    assert image[f"{prefix}_PORT"] == str(PORTS[service])
+    assert image.get(f"{prefix}_METRICS_PORT") == (metrics and str(metrics))
+    ports = {PORTS[service], METRICS[service]}
+    exposed = re.search(r"^EXPOSE (.*)$", DOCKERFILES[service].read_text(), re.MULTILINE)
+    assert exposed is not None
+    assert {int(port) for port in exposed[1].split()} == ports
+    (container,) = pods()[service]["containers"]
+    assert {port["containerPort"] for port in container["ports"]} == ports
+    assert {port["port"] for port in named("Service", service)["spec"]["ports"]} == ports
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_policies_and_prometheus_know_the_ports(name: str) -> None:
+    scraped = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text())["scrape_configs"]
+    job = next(each for each in scraped if each["job_name"] == name)
+    assert str(METRICS[name]) in str(job)
+    allowed = named("NetworkPolicy", name)["spec"]["ingress"]
+    assert METRICS[name] in {port["port"] for rule in allowed for port in rule["ports"]}
+    egress = named("NetworkPolicy", "gateway")["spec"]["egress"]
+    if name != "gateway":
+        (rule,) = (rule for rule in egress if f"'{name}'" in str(rule["to"]))
+        assert rule["ports"] == [{"port": PORTS.get(name, 6379)}]
+        assert any(rule["ports"][0]["port"] == port["port"] for each in allowed for port in each["ports"])
+
+
+@pytest.mark.parametrize(
+    "environment", [config("gateway"), compose()["gateway"]["environment"]], ids=["k8s", "compose"]
+)
+def test_the_gateway_is_told_where_the_others_are(environment: dict[str, str]) -> None:
+    for service in ("drafter", "verifier"):
+        assert environment[f"ADASD_GATEWAY_{service.upper()}"] == f"{service}:{PORTS[service]}"
+
+
+@pytest.mark.parametrize("service", OURS)
+def test_a_pod_may_take_longer_to_end_than_its_service(service: str) -> None:
+    pod = pods()[service]
+    pause = pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
+    grace = float(config(service)[f"ADASD_{service.upper()}_GRACE_SECONDS"])
+    assert pod["terminationGracePeriodSeconds"] > pause + grace + AFTER_GRACE[service]
+    assert int(compose()[service]["stop_grace_period"].removesuffix("s")) > GRACE[service] + AFTER_GRACE[service]
+
+
+@pytest.mark.parametrize("service", OURS)
+def test_probes_ask_what_the_service_answers(service: str) -> None:
+    container = pods()[service]["containers"][0]
+    for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
+        probe = container[kind]
+        if service == "gateway":
+            assert probe["httpGet"]["path"] in PROBES
+        else:
+            assert probe["grpc"] == {"port": PORTS[service]}
+    assert "HEALTHCHECK" in DOCKERFILES[service].read_text()
+
+
+def test_pods_are_restricted() -> None:
+    for name, pod in pods().items():
+        assert pod["enableServiceLinks"] is False, name
+        assert pod["automountServiceAccountToken"] is False, name
+        assert pod["securityContext"]["runAsNonRoot"] is True, name
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
+    for name, container in containers():
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }, name
+        assert container["resources"]["requests"].keys() == {"cpu", "memory"}, name
+        assert "memory" in container["resources"]["limits"], name
+
+
+def test_secrets_are_named_and_never_written() -> None:
+    assert "Secret" not in {each["kind"] for each in objects("base")}
+    for name, container in containers():
+        for variable in container.get("env", []):
+            if re.search("PASSWORD|AUTH|URL", variable["name"]):
+                assert "secretKeyRef" in variable["valueFrom"], name
+    assert "REDIS_URL" not in "".join(config("gateway"))
+
+
+def test_everything_of_ours_has_a_budget_and_no_service_shadows_a_setting() -> None:
+    for name in OURS:
+        budget = named("PodDisruptionBudget", name)["spec"]
+        assert budget["selector"]["matchLabels"] == workloads()[name]["spec"]["selector"]["matchLabels"]
+    # Kubernetes makes the variable <NAME>_PORT for every Service.
+    assert [each for each in objects("base") if each["metadata"]["name"].startswith("adasd-")] == []
+    assert {named("Service", name)["spec"].get("clusterIP") for name in ("drafter", "verifier")} == {"None"}
+
+
+def test_images_are_those_that_compose_builds() -> None:
+    built = {each["image"].partition(":")[0] for each in compose().values() if "build" in each}
+    assert built == {f"adasd-{name}" for name in (*OURS, "demo-target")}
+    assert {container["image"] for _, container in containers() if container["image"].startswith("adasd-")} < built
+    for name, image in (("redis", "redis"), ("redis-exporter", "exporter")):
+        (used,) = (each["image"] for _, each in containers() if each["name"] == image)
+        assert compose()[name]["image"].endswith(f":-{used}}}")
+
+
+def test_compose_hardens_every_container() -> None:
+    for name, service in compose().items():
+        assert service["read_only"] is True, name
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", [])), name
+
+
+def test_the_operators_rules_are_prometheus_own() -> None:
+    (rules,) = (each for each in objects("components/monitoring") if each["kind"] == "PrometheusRule")
+    assert rules["spec"] == yaml.safe_load((ROOT / "deploy" / "prometheus" / "rules.yml").read_text())
+
+
+def test_images_run_as_nobody_and_carry_no_secret() -> None:
+    for service, path in DOCKERFILES.items():
+        text = path.read_text()
+        assert text.rindex("\nUSER 10001:10001\n") > text.rindex("\nFROM "), service
+        assert not re.search(r"(?i)password|token=|secret|\.env", text), service
+    assert "torch" not in re.sub(r"#.*", "", DOCKERFILES["gateway"].read_text())
+    assert (ROOT / ".dockerignore").read_text().splitlines()[1] == "*"
