@@ -112,9 +112,9 @@ class Member:
 
         Signals are rank 0's to obey, since it needs the others until the last stream has drained.
         """
-        group, runtime = self._load()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
+        group, runtime = self._load()
         with group.together():
             while repeat(runtime, group.receive()):
                 pass
