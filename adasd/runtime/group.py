@@ -50,18 +50,17 @@ class Group:
     def share(self, message: bytes) -> None:
         """Rank 0: tell the others."""
         self._begun += 1
-        framed = len(message).to_bytes(LENGTH_BYTES, "big") + message
-        self._broadcast(framed[:FRAME_BYTES].ljust(FRAME_BYTES, b"\0"))
-        if rest := framed[FRAME_BYTES:]:
+        frame, rest = framed(message)
+        self._broadcast(frame)
+        if rest:
             self._broadcast(rest)
 
     def receive(self) -> bytes:
         """The others: wait for what rank 0 tells."""
         frame = self._broadcast(bytes(FRAME_BYTES))
         self._begun += 1
-        length = int.from_bytes(frame[:LENGTH_BYTES], "big")
-        rest = length + LENGTH_BYTES - FRAME_BYTES
-        return (frame + (self._broadcast(bytes(rest)) if rest > 0 else b""))[LENGTH_BYTES:][:length]
+        lacking = missing(frame)
+        return unframed(frame, self._broadcast(bytes(lacking)) if lacking else b"")
 
     def smallest(self, number: int) -> int:
         """The least of all ranks' numbers."""
@@ -97,3 +96,23 @@ class Group:
         data = torch.frombuffer(bytearray(content), dtype=torch.uint8)
         dist.broadcast(data, src=0, group=self._control)
         return data.numpy().tobytes()
+
+
+def framed(message: bytes) -> tuple[bytes, bytes]:
+    """A message as a frame of FRAME_BYTES, which says how long it is, and what does not fit into it."""
+    whole = len(message).to_bytes(LENGTH_BYTES, "big") + message
+    return whole[:FRAME_BYTES].ljust(FRAME_BYTES, b"\0"), whole[FRAME_BYTES:]
+
+
+def missing(frame: bytes) -> int:
+    """Bytes of the message that the frame does not hold."""
+    return max(0, LENGTH_BYTES + _length(frame) - FRAME_BYTES)
+
+
+def unframed(frame: bytes, rest: bytes) -> bytes:
+    """The message."""
+    return (frame + rest)[LENGTH_BYTES : LENGTH_BYTES + _length(frame)]
+
+
+def _length(frame: bytes) -> int:
+    return int.from_bytes(frame[:LENGTH_BYTES], "big")

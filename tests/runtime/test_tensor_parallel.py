@@ -19,6 +19,7 @@ from adasd.core.errors import AdasdError, InvalidRequest, Overloaded, SessionNot
 from adasd.core.types import Draft
 from adasd.kernels.device import DeviceKernels
 from adasd.runtime.base import Segment
+from adasd.runtime.group import FRAME_BYTES, LENGTH_BYTES, framed, missing, unframed
 from adasd.runtime.heartbeat import LOOKS, Stamp, Watch
 from adasd.runtime.loading import RuntimeOptions, join_ranks
 from adasd.runtime.ragged import RaggedRuntime
@@ -107,6 +108,15 @@ def test_what_is_refused_is_not_told(segment: Segment, error: type[AdasdError]) 
             refused()
     assert not group.told
     assert held(share) == before == held(group.follower)
+
+
+@pytest.mark.parametrize("length", [0, 1, FRAME_BYTES - LENGTH_BYTES, FRAME_BYTES - LENGTH_BYTES + 1, 10_000])
+def test_a_message_of_any_length_arrives(length: int) -> None:
+    message = bytes(number % 251 for number in range(length))
+    frame, rest = framed(message)
+    assert len(frame) == FRAME_BYTES
+    assert missing(frame) == len(rest)
+    assert unframed(frame, rest) == message
 
 
 def stamps(*values: tuple[int, int]) -> list[Stamp]:

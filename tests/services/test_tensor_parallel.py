@@ -35,7 +35,6 @@ pytestmark = pytest.mark.slow
 
 PATIENCE = 120.0
 STREAMS = 12
-"""Enough for batches that take more than one frame to tell."""
 SHARED = 17
 """Positions that prompts begin alike with: more than are read rather than copied."""
 GREEDY = SamplingParams(temperature=0.0)
