@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from adasd.core.errors import AdasdError, InvalidRequest, Overloaded, SessionNot
 from adasd.core.types import Draft
 from adasd.kernels.device import DeviceKernels
 from adasd.runtime.base import Segment
-from adasd.runtime.group import FRAME_BYTES, LENGTH_BYTES, framed, missing, unframed
+from adasd.runtime.group import FRAME_BYTES, LENGTH_BYTES, Group, framed, missing, unframed
 from adasd.runtime.heartbeat import LOOKS, Stamp, Watch
 from adasd.runtime.loading import RuntimeOptions, join_ranks
 from adasd.runtime.ragged import RaggedRuntime
@@ -108,6 +109,23 @@ def test_what_is_refused_is_not_told(segment: Segment, error: type[AdasdError]) 
             refused()
     assert not group.told
     assert held(share) == before == held(group.follower)
+
+
+class Ended(BaseException):
+    """Instead of the end of this process."""
+
+
+def test_what_fails_on_one_rank_alone_ends_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def end(status: int) -> None:
+        raise Ended(status)
+
+    monkeypatch.setattr(os, "_exit", end)
+    group = object.__new__(Group)  # nobody to meet
+    group.ranks = TWO
+    with pytest.raises(Ended, match="1"), group.together():
+        raise torch.OutOfMemoryError
+    with pytest.raises(Overloaded), group.together():
+        raise Overloaded("known before anything is told")
 
 
 @pytest.mark.parametrize("length", [0, 1, FRAME_BYTES - LENGTH_BYTES, FRAME_BYTES - LENGTH_BYTES + 1, 10_000])
