@@ -46,6 +46,6 @@ fmt: setup
 proto: setup
 	$(BIN)/python -m grpc_tools.protoc -I proto --python_out=. --pyi_out=. --grpc_python_out=. $(PROTOS)
 
-# make bench DATA=path/to/prompts.jsonl
+# make bench DATA="prompts.jsonl more.jsonl" ARGS="--prompts 20"
 bench: setup
-	$(BIN)/adasd bench --data "$(DATA)" $(ARGS)
+	$(BIN)/adasd bench $(foreach file,$(DATA),--data "$(file)") $(ARGS)

@@ -40,7 +40,7 @@ def test_every_setting_is_documented() -> None:
     from services.verifier.settings import VerifierSettings
 
     text = (ROOT / "docs" / "settings.md").read_text()
-    groups = ("_STORE", "_RUNTIME")
+    groups = ("_STORE", "_RUNTIME", "_TLS", "_HTTPS")
     for kind, service in ((GatewaySettings, ""), (DrafterSettings, "DRAFTER"), (VerifierSettings, "VERIFIER")):
         names = [name for name in known_variables(kind) if not name.endswith(groups)]
         shown = [name.replace(f"ADASD_{service}_", "ADASD_{SERVICE}_") if service else name for name in names]
@@ -48,6 +48,7 @@ def test_every_setting_is_documented() -> None:
 
 
 def test_documented_defaults_are_those_of_the_code() -> None:
+    from adasd.rpc.tls import ClientTls, ServerTls
     from adasd.runtime.options import RuntimeOptions
     from adasd.state.connection import StoreSettings
     from services.gateway.settings import GatewaySettings
@@ -63,6 +64,10 @@ def test_documented_defaults_are_those_of_the_code() -> None:
 
     check("ADASD_GATEWAY_STORE__", dataclasses.asdict(StoreSettings()))
     check("ADASD_{SERVICE}_RUNTIME__", dataclasses.asdict(RuntimeOptions()))
+    check("ADASD_GATEWAY_TLS__", dataclasses.asdict(ClientTls()))
+    check("ADASD_GATEWAY_HTTPS__", dataclasses.asdict(ServerTls()))
+    check("ADASD_{SERVICE}_TLS__", dataclasses.asdict(ServerTls()))
+    nested = ("store", "runtime", "tls", "https")
     for prefix, kind in (("ADASD_GATEWAY_", GatewaySettings), ("ADASD_{SERVICE}_", ReplicaSettings)):
         fields = kind.model_fields.items()
-        check(prefix, {n: f.default for n, f in fields if not f.is_required() and n not in ("store", "runtime")})
+        check(prefix, {n: f.default for n, f in fields if not f.is_required() and n not in nested})

@@ -5,12 +5,16 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import httpx
 import typer
 
-from adasd.cli.sse import stream_chat
+from adasd.bench.answers import Answer, Reply
+from adasd.bench.results import write_trace
+from adasd.bench.sse import stream_chat
+from adasd.bench.timeline import shares_table
 from adasd.core.errors import AdasdError
 
 
@@ -22,23 +26,33 @@ def chat(
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.7,
     max_tokens: Annotated[int, typer.Option(help="Longest answer.")] = 512,
     seed: Annotated[int | None, typer.Option(help="Same seed, same text.")] = None,
-    stopping: Annotated[str | None, typer.Option(help="off | fixed | adasd")] = None,
+    stopping: Annotated[str | None, typer.Option(help="off | fixed | adasd | marginal")] = None,
     acceptance: Annotated[str | None, typer.Option(help="exact | adasd | adasd-anchored | coupled")] = None,
     max_candidates: Annotated[int | None, typer.Option(help="Most candidates of a round.")] = None,
+    trace: Annotated[Path | None, typer.Option(help="Chrome trace of every round; with a table of shares.")] = None,
+    key: Annotated[str | None, typer.Option(envvar="ADASD_API_KEY", help="API key, if the gateway wants one.")] = None,
 ) -> None:
     """Stream an answer, then one line: tokens, tokens/s, acceptance, mean length."""
     rules = {"stopping": stopping, "acceptance": acceptance, "max_candidates": max_candidates}
     speculation = {key: value for key, value in rules.items() if value is not None}
+    speculation |= {"trace": True} if trace else {}
     request: dict[str, Any] = {"temperature": temperature, "max_tokens": max_tokens}
     request |= {"seed": seed} if seed is not None else {}
     request |= {"speculation": speculation} if speculation else {}
     messages = [{"role": "system", "content": system}] if system else []
+    answers: list[Answer] = []
     try:
-        with httpx.Client(base_url=url, timeout=httpx.Timeout(10, read=300)) as client:
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        with httpx.Client(base_url=url, headers=headers, timeout=httpx.Timeout(10, read=300)) as client:
             request["model"] = model or first_model(client)
             for question in [prompt] if prompt else _questions():
                 messages.append({"role": "user", "content": question})
-                messages.append({"role": "assistant", "content": answer(client, {**request, "messages": messages})})
+                text, told = answer(client, {**request, "messages": messages})
+                messages.append({"role": "assistant", "content": text})
+                answers.append(told)
+        if trace:
+            write_trace(answers, trace)
+            typer.echo(shares_table(answer.reply.rounds for answer in answers if answer.reply))
     except AdasdError as error:
         typer.secho(f"error: {error}", fg="red", err=True)
         raise typer.Exit(1) from None
@@ -64,19 +78,23 @@ def _questions() -> Iterator[str]:
             yield line.strip()
 
 
-def answer(client: httpx.Client, request: dict[str, Any]) -> str:
-    """Print one answer as it comes; its text."""
-    text, begin = "", time.monotonic()
+def answer(client: httpx.Client, request: dict[str, Any]) -> tuple[str, Answer]:
+    """Print one answer as it comes; its text, and how it went."""
+    text, begin = "", time.perf_counter()
     final: dict[str, Any] = {}
+    rounds: list[dict[str, Any]] = []
     for chunk in stream_chat(client, request):
+        rounds += [chunk["adasd"]] if "adasd" in chunk else []
         for choice in chunk["choices"]:
             piece = choice["delta"].get("content") or ""
             text += piece
             typer.echo(piece, nl=False)
         final = chunk if chunk.get("usage") else final
     typer.echo()
-    typer.secho(figures(final, time.monotonic() - begin), fg="bright_black")
-    return text
+    seconds = time.perf_counter() - begin
+    typer.secho(figures(final, seconds), fg="bright_black")
+    reply = Reply(final["usage"]["completion_tokens"], (), rounds=tuple(rounds))
+    return text, Answer(variant="chat", data="terminal", load="1 stream", begin=begin, seconds=seconds, reply=reply)
 
 
 def figures(final: dict[str, Any], seconds: float) -> str:

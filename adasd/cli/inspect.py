@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adasd.cli.prompts import read_prompts
 from adasd.core.errors import AdasdError
 from adasd.core.types import SamplingParams
 
 if TYPE_CHECKING:
     from adasd.distill.inspection import Forecast
+    from adasd.distill.prompts import Prompt
 
 
 def inspect(
@@ -28,16 +28,17 @@ def inspect(
 ) -> None:
     """Check a pair, measure both models, and say whether drafting pays and at which lengths."""
     from adasd.distill.inspection import check_fit, forecasts, measure_pace, overlaps
+    from adasd.distill.prompts import distinct_prompts
     from adasd.runtime.loading import load_model
     from adasd.runtime.options import RuntimeOptions
 
     try:
-        questions = read_prompts(data, prompts)
+        questions = distinct_prompts(data, prompts)
         judge, _ = load_model(target, "target", RuntimeOptions(device=device))
         drafter, _ = load_model(draft, "draft", RuntimeOptions(device=device, target=_folder(target)))
         for note in check_fit(judge.info(), drafter.info()):
             typer.echo(note)
-        contexts = [_encode(target, text, judge.info().vocabulary) for text in questions]
+        contexts = [_encode(target, question, judge.info().vocabulary) for question in questions]
         sampling = SamplingParams(temperature=temperature, seed=0)
         answers = [overlaps(judge, drafter, context, sampling, tokens) for context in contexts]
         pace = measure_pace(judge, drafter, max(contexts, key=len), longest)
@@ -54,17 +55,16 @@ def _folder(model: str) -> Path | None:
     return Path(model) if Path(model).is_dir() else None
 
 
-def _encode(model: str, text: str, vocabulary: int) -> Sequence[int]:
-    """The ids the target reads for one user turn."""
+def _encode(model: str, prompt: Prompt, vocabulary: int) -> Sequence[int]:
+    """The ids the target reads before its answer."""
     from adasd.runtime.toy_tokenizer import toy_tokenizer
 
     if (folder := _folder(model)) is None:
-        plain: list[int] = toy_tokenizer(vocabulary).encode(text).ids
+        plain: list[int] = toy_tokenizer(vocabulary).encode("\n".join(prompt.turns)).ids
         return plain
-    from adasd.distill.prompts import Prompt
     from adasd.distill.teacher import TeacherTokenizer
 
-    return TeacherTokenizer(folder)(Prompt("", "", (text,)))
+    return TeacherTokenizer(folder)(prompt)
 
 
 def _verdict(found: Sequence[Forecast]) -> str:

@@ -8,6 +8,7 @@ from adasd.cli.bench import bench
 from adasd.cli.chat import chat
 from adasd.cli.distill import distill
 from adasd.cli.inspect import inspect
+from adasd.cli.key import app as key
 from adasd.cli.up import up
 
 app = typer.Typer(help="AdaSD: adaptive speculative decoding as a service.", no_args_is_help=True, add_completion=False)
@@ -16,6 +17,7 @@ app.command()(chat)
 app.command()(bench)
 app.command()(inspect)
 app.command()(distill)
+app.add_typer(key, name="key")
 
 if __name__ == "__main__":
     app()

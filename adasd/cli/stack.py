@@ -122,7 +122,9 @@ class Stack:
             for child in self.ended():
                 raise ServiceUnavailable(f"the {child.name} ended with {child.exit_code}:\n{child.tail()}")
             if time.monotonic() > deadline:
-                raise ServiceUnavailable(f"not ready after {seconds:.0f} s: {problem}")
+                raise ServiceUnavailable(
+                    f"not ready after {seconds:.0f} s: {problem}\n{self.children['gateway'].tail()}"
+                )
             progress(problem)
             time.sleep(POLL_SECONDS)
 

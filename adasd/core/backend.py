@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from adasd.core.draws import DrawKey, Draws
+from adasd.core.errors import NumericalFault
 from adasd.core.types import Draft, Evidence, Row, SamplingParams
 
+T = TypeVar("T")
 D = TypeVar("D", bound=Draws, contravariant=True)
 Logits = TypeVar("Logits", contravariant=True)
 
@@ -48,12 +50,35 @@ class TargetRows(Protocol[D]):
 
 
 class Kernels(Protocol[Logits, D]):
-    """Logits in, distributions out."""
+    """Logits in, distributions out.
+
+    The batch forms give every entry bit for bit what the single forms do, whatever else is in the batch; where those
+    would raise, the entry is the fault itself.
+    """
 
     def propose(self, logits: Logits, sampling: SamplingParams) -> Proposal:
-        """The draft's row at one position. logits: [vocabulary]. Raises NumericalFault (side `draft`) on NaN."""
+        """The draft's row at one position. logits: [width]. Raises NumericalFault (side `draft`) on NaN."""
+        ...
+
+    def propose_batch(
+        self, rows: Sequence[Logits], samplings: Sequence[SamplingParams]
+    ) -> Sequence[Proposal | NumericalFault]:
+        """`propose` for positions of different requests. rows: logits of each, [width]."""
         ...
 
     def target(self, logits: Logits, sampling: SamplingParams) -> TargetRows[D]:
         """The target's rows of one block. logits: [n + 1, vocabulary]. Raises NumericalFault (side `target`)."""
         ...
+
+    def target_batch(
+        self, logits: Sequence[Logits], samplings: Sequence[SamplingParams]
+    ) -> Sequence[TargetRows[D] | NumericalFault]:
+        """`target` for the blocks of several requests, which may differ in length."""
+        ...
+
+
+def sound(outcome: T | NumericalFault) -> T:
+    """One entry of a batch, unless it is a fault: that is raised."""
+    if isinstance(outcome, NumericalFault):
+        raise outcome
+    return outcome

@@ -64,6 +64,7 @@ class TokenBoundary:
 class Round:
     """One committed round. draft and verdict are cut at the boundary; state is the one after it."""
 
+    plan: DraftPlan
     draft: Draft
     verdict: Verdict
     state: GenerationState
@@ -87,6 +88,6 @@ def decode(
         verdict = verify(context, draft, state.acceptance)
         length, finish = boundary.cut(verdict.tokens)
         draft, verdict = cut_block(draft, verdict, length)
-        state = state.after(draft, verdict, controller.verification.labels, finish)
+        state = state.after(draft, verdict, controller.verification.labels, finish, plan)
         context.extend(verdict.tokens)
-        yield Round(draft, verdict, state)
+        yield Round(plan, draft, verdict, state)

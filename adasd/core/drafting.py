@@ -33,14 +33,19 @@ def draft_block(propose: Propose, plan: DraftPlan, base: int, draws: Draws, eos_
 def drafting(plan: DraftPlan, base: int, draws: Draws, eos_ids: Collection[int]) -> Drafting:
     """Draft until the plan's bound, an EOS, an empty row, or the candidate whose entropy exceeds the threshold.
 
+    A plan that weighs costs also ends it before a step or a candidate that is not worth its time.
     A candidate, once sampled, is in the block: leaving one out after looking at it would not be exact.
     """
     ids: list[int] = []
     entropies: list[float] = []
     rows: list[Row] = []
-    while len(ids) < plan.max_candidates:
+    stands = 1.0
+    while plan.goes_on(len(ids), stands):
         proposal = yield ids
         if proposal is None or proposal.row is None:
+            break
+        stands *= plan.standing(proposal.entropy)
+        if not plan.takes(len(ids), stands):
             break
         token, row = _draw(proposal.row, plan.coupled, base, len(ids), draws)
         ids.append(token)

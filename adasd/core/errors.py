@@ -8,7 +8,9 @@ AdasdError
  +- NumericalFault            NaN where logits should be; names the side it came from
  +- SessionNotFound           a replica no longer holds the KV of a session
  +- Conflict                  epoch or round moved on: somebody else owns the session
+ +- Unauthenticated           no API key, or one that is not known here
  +- Overloaded                a bounded queue is full
+ |   +- RateLimited           a client has used up what its key allows
  +- ServiceUnavailable        a service does not answer
  +- DeadlineExceeded          a service did not answer in time
 """
@@ -54,8 +56,20 @@ class Conflict(AdasdError):
     """The stored epoch or round is not the expected one; the older owner stops."""
 
 
+class Unauthenticated(AdasdError):
+    """The request carries no API key, or one that is not known here."""
+
+
 class Overloaded(AdasdError):
     """A bounded queue is full; back off."""
+
+
+class RateLimited(Overloaded):
+    """A client has used up what its key allows. `retry_after`: seconds until there is something left again."""
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class ServiceUnavailable(AdasdError):

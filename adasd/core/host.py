@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from adasd.core.backend import Proposal, TargetRows
 from adasd.core.divergence import js_distance, js_divergence_sparse
 from adasd.core.draws import DrawKey, Draws
+from adasd.core.errors import NumericalFault
 from adasd.core.rows import PointRow, check_block, dense_row, probabilities, sparse_row
 from adasd.core.sampling import by_likelihood, check_logits, entropy_bits, softmax, warp
 from adasd.core.types import Draft, Evidence, FloatArray, Row, SamplingParams
 
-DEFAULT_SUPPORT = 512
+T = TypeVar("T")
+
+DEFAULT_SUPPORT = 128
 """Entries of a sparse row: the draft samples from its `support` most likely ids only."""
 
 
@@ -62,6 +66,11 @@ class HostKernels:
         entropy = entropy_bits(softmax(logits.astype(np.float64), sampling.temperature or 1.0))
         return Proposal(entropy, self._row(logits, warp(logits, sampling)))
 
+    def propose_batch(
+        self, rows: Sequence[FloatArray], samplings: Sequence[SamplingParams]
+    ) -> list[Proposal | NumericalFault]:
+        return [_outcome(self.propose, row, sampling) for row, sampling in zip(rows, samplings, strict=True)]
+
     def _row(self, logits: FloatArray, q: FloatArray) -> Row:
         ids = np.flatnonzero(q)
         if len(ids) == 1:
@@ -75,3 +84,17 @@ class HostKernels:
     def target(self, logits: FloatArray, sampling: SamplingParams) -> TargetRows[Draws]:
         check_logits(logits, "target")
         return HostTarget(np.stack([warp(row, sampling) for row in logits]))
+
+    def target_batch(
+        self, logits: Sequence[FloatArray], samplings: Sequence[SamplingParams]
+    ) -> list[TargetRows[Draws] | NumericalFault]:
+        return [_outcome(self.target, rows, sampling) for rows, sampling in zip(logits, samplings, strict=True)]
+
+
+def _outcome(
+    rule: Callable[[FloatArray, SamplingParams], T], logits: FloatArray, sampling: SamplingParams
+) -> T | NumericalFault:
+    try:
+        return rule(logits, sampling)
+    except NumericalFault as fault:
+        return fault

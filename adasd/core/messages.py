@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from adasd.core.types import Draft, DraftPlan, SamplingParams, Verdict
 
@@ -73,7 +73,7 @@ class DraftReply:
     round_number: int
     base: int
     draft: Draft
-    timing: Timing = Timing()
+    timing: Timing = field(default=Timing(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,4 +98,4 @@ class VerifyReply:
     round_number: int
     base: int
     verdict: Verdict
-    timing: Timing = Timing()
+    timing: Timing = field(default=Timing(), compare=False)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 
 from adasd.core.acceptance import Labels
-from adasd.core.adaptive import AcceptanceState
-from adasd.core.types import Draft, FinishReason, Verdict
+from adasd.core.adaptive import UNWEIGHED, AcceptanceState
+from adasd.core.types import Draft, DraftPlan, FinishReason, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,9 @@ class GenerationState:
     counters: Counters = field(default_factory=Counters)
     finish_reason: FinishReason | None = None
 
-    def after(self, draft: Draft, verdict: Verdict, labels: Labels, finish: FinishReason | None) -> GenerationState:
+    def after(
+        self, draft: Draft, verdict: Verdict, labels: Labels, finish: FinishReason | None, plan: DraftPlan = UNWEIGHED
+    ) -> GenerationState:
         """The state after one round, whose block has already been cut at the earliest boundary."""
-        acceptance = self.acceptance.after(draft, verdict, labels)
+        acceptance = self.acceptance.after(draft, verdict, labels, plan)
         return GenerationState(acceptance, self.counters.after(draft, verdict), finish)

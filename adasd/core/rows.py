@@ -68,20 +68,30 @@ class DenseRow:
 def round_weights(probabilities: FloatArray, total: int) -> IntArray:
     """Integer weights with the given sum, each within 1 of total * probability; probability 0 keeps weight 0.
 
-    Rounds the cumulative sum, so no sort and no remainder to distribute. probabilities: [k], >= 0, sum 1.
+    Rounds the cumulative sum, so no sort and no remainder to distribute. probabilities: [..., k], >= 0, each row in
+    units of its own sum.
     """
-    cumulative = np.cumsum(probabilities)
-    steps = np.floor(cumulative * (total / cumulative[-1]) + 0.5).astype(np.int64)
-    weights: IntArray = np.diff(steps, prepend=0)
-    return weights
+    cumulative = np.cumsum(probabilities, axis=-1)
+    steps: IntArray = np.floor(cumulative * (total / cumulative[..., -1:]) + 0.5).astype(np.int64)
+    steps[..., 1:] -= steps[..., :-1]
+    return steps
 
 
 def sparse_row(ids: IntArray, probabilities: FloatArray) -> Row:
     """The sparse row of some ids (any order) and their probabilities; a point row if one id takes it all."""
-    order = np.argsort(ids)
-    weights = round_weights(probabilities[order], SPARSE_TOTAL)
-    kept = weights > 0
-    ids, weights = ids[order][kept].astype(np.int64), weights[kept]
+    return sparse_rows(ids[None], probabilities[None])[0]
+
+
+def sparse_rows(ids: IntArray, probabilities: FloatArray) -> list[Row]:
+    """`sparse_row` of n rows side by side; an id of probability 0 is left out. ids, probabilities: [n, k]."""
+    sorted_places = np.arange(len(ids))[:, None], np.argsort(ids, axis=-1)
+    weights = round_weights(probabilities[sorted_places], SPARSE_TOTAL)
+    return [_positive(row, shares) for row, shares in zip(ids[sorted_places], weights, strict=True)]
+
+
+def _positive(ids: IntArray, weights: IntArray) -> Row:
+    kept = weights.nonzero()[0]
+    ids, weights = ids[kept].astype(np.int64), weights[kept]
     return PointRow(int(ids[0])) if len(ids) == 1 else SparseRow(ids, weights)
 
 

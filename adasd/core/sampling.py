@@ -13,15 +13,17 @@ ROUNDING = 1e-9
 
 def check_logits(logits: FloatArray, side: str) -> None:
     """Refuse NaN, and rows that are -inf throughout. -inf bans an id; +inf forces it. logits: [..., vocabulary]."""
-    check_peaks(logits.max(axis=-1), side)
+    if fault := fault_of(logits.max(axis=-1), side):
+        raise fault
 
 
-def check_peaks(peaks: FloatArray, side: str) -> None:
-    """`check_logits` from the largest logit of every row, which is NaN where the row holds one. peaks: [...]."""
+def fault_of(peaks: FloatArray, side: str) -> NumericalFault | None:
+    """What is wrong with rows of these largest logits, each NaN where its row holds one. peaks: [...]."""
     if np.isnan(peaks).any():
-        raise NumericalFault(f"the {side} model gave NaN logits", side)
+        return NumericalFault(f"the {side} model gave NaN logits", side)
     if np.isneginf(peaks).any():
-        raise NumericalFault(f"the {side} model gave a row without a finite logit", side)
+        return NumericalFault(f"the {side} model gave a row without a finite logit", side)
+    return None
 
 
 def softmax(logits: FloatArray, temperature: float = 1.0) -> FloatArray:

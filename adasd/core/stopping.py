@@ -1,9 +1,10 @@
 """When to stop drafting: one small class a rule. A rule turns the adaptive state into the plan of one round.
 
-off     no candidates: the target alone
-fixed   always n candidates; with n = 5 the paper's Vanilla
-adasd   stop after the candidate whose entropy exceeds T_G, the mean entropy of rejected candidates; at most W
-        (AdaSD, arXiv 2512.11280, section 4). No threshold before the first rejection; the tripping candidate is sent.
+off       no candidates: the target alone
+fixed     always n candidates; with n = 5 the paper's Vanilla
+adasd     stop after the candidate whose entropy exceeds T_G, the mean entropy of rejected candidates; at most W
+          (AdaSD, arXiv 2512.11280, section 4). No threshold before the first rejection; the tripping candidate is sent.
+marginal  stop where the tokens expected of drafting on are worth less than its time; see `adasd.core.marginal`
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from adasd.core.adaptive import AcceptanceState
+from adasd.core.costs import CostSource, nominal
 from adasd.core.errors import InvalidRequest
+from adasd.core.marginal import Marginal
 from adasd.core.types import DraftPlan
 
 WINDOW = 20
 """W, the paper's bound on the candidates of a round."""
 VANILLA_CANDIDATES = 5
-STOPPING_RULES = ("off", "fixed", "adasd")
+STOPPING_RULES = ("off", "fixed", "adasd", "marginal")
 
 
 class StoppingRule(Protocol):
@@ -55,8 +58,11 @@ class AdaSDStopping:
         return DraftPlan(self.window, math.inf if threshold is None else threshold)
 
 
-def stopping_rule(name: str, max_candidates: int | None) -> StoppingRule:
-    """The rule of that name; `max_candidates` is n for `fixed`, W for `adasd`, refused for `off` unless 0."""
+def stopping_rule(name: str, max_candidates: int | None, costs: CostSource = nominal) -> StoppingRule:
+    """The rule of that name. max_candidates: n of `fixed`, W of `adasd` and `marginal`, refused for `off` unless 0.
+
+    costs: what `marginal` weighs candidates against.
+    """
     if name not in STOPPING_RULES:
         known = ", ".join(STOPPING_RULES)
         raise InvalidRequest(f"unknown stopping rule {name!r}; known: {known}", "speculation.stopping")
@@ -69,5 +75,7 @@ def stopping_rule(name: str, max_candidates: int | None) -> StoppingRule:
             return Fixed(max_candidates or VANILLA_CANDIDATES)
         case "adasd":
             return AdaSDStopping(max_candidates or WINDOW)
+        case "marginal":
+            return Marginal(max_candidates or WINDOW, costs)
         case _:
             return Off()

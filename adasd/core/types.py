@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adasd.core.errors import InvalidRequest
+from adasd.core.worth import Worth
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -18,6 +19,9 @@ Emission = Literal["recovered", "bonus", "none"]
 """How the last token of a verdict came about: sampled after a rejection, after a full acceptance, or cut away."""
 
 FinishReason = Literal["stop", "length"]
+
+Decision = Literal["off", "probe", "draft"]
+"""Of a plan: no candidates, some to find out about them, some because they pay or the rule does not ask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +69,42 @@ class DraftPlan:
     max_candidates: upper bound on the block; 0 drafts nothing.
     entropy_threshold: bits; drafting stops after the candidate whose entropy exceeds it (AdaSD, T_G).
     coupled: candidates are drawn with the Gumbel noise that the target uses too (acceptance rule `coupled`).
+    worth: what candidates earn and cost, for a rule that weighs it (`marginal`); None takes what comes.
     """
 
     max_candidates: int
     entropy_threshold: float = math.inf
     coupled: bool = False
+    worth: Worth | None = None
+
+    @property
+    def decision(self) -> Decision:
+        if self.max_candidates == 0:
+            return "off"
+        return "probe" if self.worth is not None and self.worth.rate == 0.0 else "draft"
 
     def limited(self, room: int) -> DraftPlan:
-        """The same plan with at most `room` candidates."""
-        return replace(self, max_candidates=max(0, min(self.max_candidates, room)))
+        """The same plan with at most `room` candidates; with none if so few are not worth involving the drafter."""
+        bound = max(0, min(self.max_candidates, room))
+        worthwhile = self.worth is None or self.worth.goes_on(0, 1.0, bound)
+        return replace(self, max_candidates=bound if worthwhile else 0)
+
+    def goes_on(self, length: int, stands: float) -> bool:
+        """Whether a block of `length` candidates, which all stand with probability `stands`, takes another step."""
+        if length >= self.max_candidates:
+            return False
+        return length == 0 or self.worth is None or self.worth.goes_on(length, stands, self.max_candidates)
+
+    def standing(self, entropy: float) -> float:
+        """Expected acceptance of a candidate drawn from a row of this entropy (bits); 1 where nothing is weighed."""
+        return 1.0 if self.worth is None else self.worth.accepted(entropy)
+
+    def takes(self, length: int, stands: float) -> bool:
+        """Whether candidate length + 1, with which the block stands with probability `stands`, belongs to it.
+
+        Asked before the candidate is drawn, so that leaving it out is exact.
+        """
+        return self.worth is None or self.worth.takes(length, stands, self.max_candidates)
 
     def stops(self, entropy: float) -> bool:
         """Whether the candidate drawn from a row of this entropy (bits) is the last of its block."""

@@ -50,22 +50,53 @@ def parse_source(argument: str) -> tuple[str, Path]:
 
 
 def read_prompts(source: str, path: Path) -> Iterator[Prompt]:
-    """The prompts of one JSONL file, in its order.
+    """The prompts of one JSONL file (or of the list in a .json file), in its order.
 
-    A line is a string or an object with one of: `prompt` (a string or {"text": ...}), `question`, `instruction` (with
+    An item is a string or an object with one of: `prompt` (a string or {"text": ...}), `question`, `instruction` (with
     the first `input` of `instances`, if any), `messages` (up to the last user turn), `turns` (user first; cut by hash
-    to an odd number of at most MAX_TURNS). Raises InvalidRequest for any other line.
+    to an odd number of at most MAX_TURNS). Raises InvalidRequest for any other item.
     """
+    for place, item in _items(path):
+        turns = _turns(item)
+        if turns is None:
+            raise InvalidRequest(f"{place} holds no prompt", "prompts")
+        if turns and all(turn.strip() for turn in turns):
+            yield Prompt(source, f"{source}/{_digest(*turns):016x}", turns)
+
+
+def distinct_prompts(path: Path, count: int, seed: int | None = None) -> list[Prompt]:
+    """`count` prompts of a file, no two alike: its first ones, or those that the seed draws. Raises InvalidRequest."""
+    if not path.is_file():
+        raise InvalidRequest(f"no such file: {path}", "data")
+    source = path.resolve().parent.name
+    found = list({prompt.turns: prompt for prompt in read_prompts(source, path)}.values())
+    if not 1 <= count <= len(found):
+        raise InvalidRequest(f"{path} holds {len(found)} distinct prompts, {count} were asked for", "prompts")
+    if seed is not None:
+        found.sort(key=lambda prompt: _digest(str(seed), prompt.key))
+    return found[:count]
+
+
+def _items(path: Path) -> Iterator[tuple[str, Any]]:
+    """Parsed items, each with its place for messages."""
+    if path.suffix == ".json":
+        listed = _parsed(path.read_text(encoding="utf-8"), str(path))
+        if not isinstance(listed, list):
+            raise InvalidRequest(f"{path} holds no list", "prompts")
+        yield from ((f"{path}, item {number}", item) for number, item in enumerate(listed, 1))
+        return
     with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines):
-            try:
-                turns = _turns(json.loads(line))
-            except ValueError as error:
-                raise InvalidRequest(f"{path}:{number + 1} is not JSON: {error}", "prompts") from error
-            if turns is None:
-                raise InvalidRequest(f"{path}:{number + 1} holds no prompt", "prompts")
-            if turns and all(turn.strip() for turn in turns):
-                yield Prompt(source, f"{source}/{_digest(*turns):016x}", turns)
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                place = f"{path}:{number}"
+                yield place, _parsed(line, place)
+
+
+def _parsed(text: str, place: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise InvalidRequest(f"{place} is not JSON: {error}", "prompts") from error
 
 
 def _turns(item: Any) -> tuple[str, ...] | None:
@@ -74,7 +105,7 @@ def _turns(item: Any) -> tuple[str, ...] | None:
             return (text,)
         case {"messages": [*messages]}:
             return _until_user([str(message["content"]) for message in messages if message["role"] != "system"])
-        case {"turns": [*turns]}:
+        case {"turns": [*turns]} if all(isinstance(turn, str) for turn in turns):
             return _until_user(turns[: 1 + _digest(*turns) % MAX_TURNS])
         case {"instruction": str() as text, **rest}:
             return (_with_input(text, rest),)

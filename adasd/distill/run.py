@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from adasd.distill.allocator import keep_freed_memory
 from adasd.distill.card import Facts, model_card
 from adasd.distill.checkpoint import Progress
 from adasd.distill.construct import check_layers, frequent_ids, student_from, student_of
@@ -26,6 +25,7 @@ from adasd.distill.teacher import Teacher
 from adasd.distill.train import Trainer
 from adasd.distill.trees import PACKED_ATTENTION, Tree, trees_of
 from adasd.distill.writing import AnswerPlan, Written, write_answers
+from adasd.runtime.allocator import keep_freed_memory
 from adasd.runtime.student import TrimmedLlamaForCausalLM, load_student
 
 Show = Callable[[str, float, str], None]

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from adasd.core.backend import Proposal, TargetRows
+from adasd.core.backend import Proposal, TargetRows, sound
 from adasd.core.divergence import js_distance, js_divergence_on_support
 from adasd.core.draws import CounterDraws, DrawKey
 from adasd.core.errors import NumericalFault
 from adasd.core.host import DEFAULT_SUPPORT
 from adasd.core.rows import check_block
-from adasd.core.sampling import check_peaks
+from adasd.core.sampling import fault_of
 from adasd.core.types import Draft, Evidence, FloatArray, Row, SamplingParams
 from adasd.kernels.divergence import js_divergence_on_support as js_divergences
 from adasd.kernels.draws import gumbel, inverse_cdf
-from adasd.kernels.rows import Position, dense_position, padded, point_position, scattered, sparse_position
+from adasd.kernels.positions import Columns, Position, dense_positions, point_positions, sparse_positions
+from adasd.kernels.rows import padded, scattered
 from adasd.kernels.warping import Warped, forced, log_weights, warp
 
 
@@ -71,19 +72,21 @@ class DeviceTarget:
         ]
 
     def emit(self, offset: int, minus: Row | None, key: DrawKey, draws: CounterDraws) -> int:
-        p = self.warped.rows(slice(offset, offset + 1)).dense()[0]
+        warped = self.warped.rows(slice(offset, offset + 1))
+        ids = warped.support()
+        p = warped.at(ids[None])[0]
         if minus is not None:
-            residual = (p - scattered(minus, self._vocabulary, self._device)).clamp_(min=0.0)
+            residual = (p - scattered(minus, self._vocabulary, self._device)[ids]).clamp_(min=0.0)
             p = torch.where(residual.any(), residual, p)
-        return int(inverse_cdf(p, draws.uniform(key)))
+        return int(ids[inverse_cdf(p, draws.uniform(key))])
 
     def coupled(self, position: int, draws: CounterDraws) -> Sequence[int]:
         warped = self.warped
-        kept = warped.kept(warped.logits, warped.ids())
-        ids = kept.any(0).nonzero()[:, 0]  # only these need noise: few, unless sampling cuts nothing
+        ids = warped.support()  # only these need noise: few, unless sampling cuts nothing
+        kept = warped.kept(warped.logits[:, ids], ids)
         scores = log_weights(warped.logits[:, ids], warped.peak, warped.temperature)
         keys = [draws.gumbel_key(position + i) for i in range(len(scores))]
-        scores.masked_fill_(~kept[:, ids], -math.inf).add_(gumbel(keys, ids))
+        scores.masked_fill_(~kept, -math.inf).add_(gumbel(keys, ids))
         tokens: list[int] = ids[scores.argmax(-1)].tolist()
         return tokens
 
@@ -98,37 +101,94 @@ class DeviceTarget:
 
 @dataclass(frozen=True, slots=True)
 class DeviceKernels:
-    """support: entries of a draft row; None keeps the whole vocabulary (dense rows). Logits of any floating dtype."""
+    """Logits of any floating dtype.
+
+    support: entries of a draft row; None keeps the whole vocabulary (dense rows).
+    columns: what the columns of a draft's logits stand for, if they are no ids themselves.
+    """
 
     support: int | None = DEFAULT_SUPPORT
+    columns: Columns | None = None
 
     def propose(self, logits: Tensor, sampling: SamplingParams) -> Proposal:
-        row = logits.detach()[None]
-        position = self._position(row, sampling)
-        if position.peak == math.inf:
-            position = self._position(forced(row), sampling)
-        if position.peak == -math.inf:
-            return Proposal(0.0, None)
-        if math.isnan(position.peak):
-            raise NumericalFault("the draft model gave NaN logits", "draft")
-        return Proposal(position.entropy, position.row)
+        return sound(self.propose_batch([logits], [sampling])[0])
 
-    def _position(self, logits: Tensor, sampling: SamplingParams) -> Position:
+    def propose_batch(
+        self, rows: Sequence[Tensor], samplings: Sequence[SamplingParams]
+    ) -> list[Proposal | NumericalFault]:
+        if len(rows) == 0:
+            return []
+        logits = (rows[0][None] if len(rows) == 1 else torch.stack([*rows])).detach()
+        found: dict[int, Proposal | NumericalFault] = {}
+        for places, sampling in alike(samplings):
+            alike_rows = logits if len(places) == len(logits) else logits[places]
+            found.update(zip(places, map(_proposal, self._positions(alike_rows, sampling)), strict=True))
+        return [found[place] for place in range(len(samplings))]
+
+    def _positions(self, logits: Tensor, sampling: SamplingParams) -> list[Position]:
+        positions = self._finite(logits, sampling)
+        endless = [i for i, position in enumerate(positions) if position.peak == math.inf]
+        if endless:
+            for i, position in zip(endless, self._finite(forced(logits[endless]), sampling), strict=True):
+                positions[i] = position
+        return positions
+
+    def _finite(self, logits: Tensor, sampling: SamplingParams) -> list[Position]:
         if sampling.greedy:
-            return point_position(logits)
+            return point_positions(logits, self.columns)
         if self.support is None:
-            return dense_position(logits, sampling)
-        return sparse_position(logits, sampling, self.support)
+            return dense_positions(logits, sampling, self.columns)
+        return sparse_positions(logits, sampling, self.support, self.columns)
 
     def target(self, logits: Tensor, sampling: SamplingParams) -> TargetRows[CounterDraws]:
-        rows = logits.detach()
-        if sampling.greedy:
-            return _greedy(rows)
-        warped, masses = warp(rows, sampling, "target")
-        return DeviceTarget(warped, 1.0 / masses)
+        return sound(self.target_batch([logits], [sampling])[0])
+
+    def target_batch(
+        self, logits: Sequence[Tensor], samplings: Sequence[SamplingParams]
+    ) -> list[TargetRows[CounterDraws] | NumericalFault]:
+        found: dict[int, TargetRows[CounterDraws] | NumericalFault] = {}
+        for places, sampling in alike(samplings):
+            blocks = [logits[place].detach() for place in places]
+            found.update(zip(places, _targets(blocks, sampling), strict=True))
+        return [found[place] for place in range(len(samplings))]
 
 
-def _greedy(logits: Tensor) -> GreedyTarget:
+def alike(samplings: Sequence[SamplingParams]) -> list[tuple[list[int], SamplingParams]]:
+    """Places in the batch that are warped alike, and how; seeds do not matter here."""
+    groups: dict[tuple[float, ...], list[int]] = {}
+    for place, sampling in enumerate(samplings):
+        key = (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p)
+        groups.setdefault(key, []).append(place)
+    return [(places, samplings[places[0]]) for places in groups.values()]
+
+
+def _proposal(position: Position) -> Proposal | NumericalFault:
+    if math.isnan(position.peak):
+        return NumericalFault("the draft model gave NaN logits", "draft")
+    return Proposal(0.0, None) if position.peak == -math.inf else Proposal(position.entropy, position.row)
+
+
+def _targets(blocks: Sequence[Tensor], sampling: SamplingParams) -> Iterator[TargetRows[CounterDraws] | NumericalFault]:
+    """The blocks of one group, warped together."""
+    together = blocks[0] if len(blocks) == 1 else torch.cat(list(blocks))
+    rows_of, peaks = _greedy(together) if sampling.greedy else _sampled(together, sampling)
+    start = 0
+    for block in blocks:
+        rows = slice(start, start + len(block))
+        yield fault_of(peaks[rows], "target") or rows_of(rows)
+        start = rows.stop
+
+
+RowsOf = Callable[[slice], TargetRows[CounterDraws]]
+"""Some of the rows that were warped together."""
+
+
+def _greedy(logits: Tensor) -> tuple[RowsOf, FloatArray]:
     peaks, tokens = torch.stack([part.to(torch.float64) for part in logits.max(-1)]).cpu().numpy()
-    check_peaks(peaks, "target")
-    return GreedyTarget(tuple(int(token) for token in tokens), logits.shape[-1])
+    ids = tuple(int(token) for token in tokens)
+    return lambda rows: GreedyTarget(ids[rows], logits.shape[-1]), peaks
+
+
+def _sampled(logits: Tensor, sampling: SamplingParams) -> tuple[RowsOf, FloatArray]:
+    warped, summary = warp(logits, sampling)
+    return lambda rows: DeviceTarget(warped.rows(rows), 1.0 / summary.masses[rows]), summary.peaks

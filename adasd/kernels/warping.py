@@ -16,14 +16,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adasd.core.sampling import ROUNDING, check_peaks
+from adasd.core.sampling import ROUNDING
 from adasd.core.types import FloatArray, SamplingParams
+from adasd.kernels.selection import likeliest
 
 NEGLIGIBLE = -700.0
 """Log of a weight that adds nothing to a sum of weights; beyond it `exp` takes a slow path on the CPU."""
 
-WIDTHS = (256, 4096)
-"""How many of the likeliest ids are ranked in search of a cut before the whole vocabulary is."""
+STEP, STEPS = 1 / 128, 4096
+"""A histogram of log weights: nats a bin, and bins; the last one also holds all that is less likely."""
+
+
+class Search(NamedTuple):
+    """One way to look for a cut: rank the `width` likeliest ids (None: all), or those past a `window`."""
+
+    width: int | None
+    window: bool = False
+
+
+SEARCHES = (Search(256), Search(512, window=True), Search(None))
+"""Tried in turn. Few rows get past the first unless the temperature is high, none past the second but for equals."""
 
 
 class Cut(NamedTuple):
@@ -44,12 +56,21 @@ def log_weights(logits: Tensor, peak: Tensor, temperature: float) -> Tensor:
     return logits.to(torch.float64, copy=True).sub_(peak).div_(temperature)
 
 
+def total(terms: Tensor) -> Tensor:
+    """Sum along the vocabulary, [rows, 1], with the same bits whatever the number of rows. terms: [rows, k].
+
+    On the CPU torch splits a sum among its threads, and so rounds it differently, only if it is the only one.
+    """
+    several = terms if len(terms) > 1 else terms.expand(2, -1)
+    return several.sum(-1, keepdim=True)[: len(terms)]
+
+
 def mass_and_entropy(logits: Tensor, peak: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """Sum of all weights, and the entropy in bits of the distribution they make; both float64 [rows, 1]."""
     logs = log_weights(logits, peak, temperature).clamp_(min=NEGLIGIBLE)
     weights = logs.exp()
-    mass = weights.sum(-1, keepdim=True)
-    mean_log = weights.mul_(logs).sum(-1, keepdim=True) / mass
+    mass = total(weights)
+    mean_log = total(weights.mul_(logs)) / mass
     return mass, ((mass.log() - mean_log) / math.log(2)).clamp(min=0.0)
 
 
@@ -69,56 +90,86 @@ def uncut(logits: Tensor, mass: Tensor) -> Cut:
 
 def top_k(logits: Tensor, peak: Tensor, sampling: SamplingParams) -> Cut:
     """The k likeliest ids and all that tie with the last of them."""
-    values = logits.topk(sampling.top_k).values
+    values = likeliest(logits, sampling.top_k)[0]
     kth = values[:, -1:]
     unlisted = (logits == kth).sum(-1, keepdim=True) - (values == kth).sum(-1, keepdim=True)
     weights = log_weights(values, peak, sampling.temperature).exp_()
-    mass = weights.sum(-1, keepdim=True) + unlisted * weights[:, -1:]
+    mass = total(weights) + unlisted * weights[:, -1:]
     return uncut(logits, mass)._replace(value=kth)
 
 
-def kept_count(values: Tensor, weights: Tensor, cut: Cut, sampling: SamplingParams) -> Tensor:
+def kept_count(
+    values: Tensor, weights: Tensor, cut: Cut, sampling: SamplingParams, before: Tensor | float = 0.0
+) -> Tensor:
     """How many of the likeliest ids stay after `cut`, then top_p, then min_p, [rows, 1].
 
-    At least one, none of weight 0. values, weights: [rows, k], of the k likeliest ids, descending.
+    At least one, none of weight 0. values, weights: [rows, k], descending. before: mass of what comes before them.
     """
-    ahead = weights.cumsum(-1) - weights
+    ahead = before + weights.cumsum(-1) - weights
     enough = sampling.top_p - ROUNDING if sampling.top_p < 1.0 else math.inf
     least = sampling.min_p * (1.0 - ROUNDING)
     kept = (values >= cut.value) & (ahead < enough * cut.mass) & (weights >= least) & (weights > 0)
     return kept.sum(-1, keepdim=True).clamp(min=1)
 
 
-def narrowed(logits: Tensor, peak: Tensor, cut: Cut, sampling: SamplingParams, width: int) -> Cut:
-    """top_p, then min_p, after `cut`; looks at the `width` likeliest ids only."""
-    values, ids = logits.topk(width)
+class Window(NamedTuple):
+    """Ids from `value` down, [rows, 1]; `mass`, float64 [rows, 1], lies above it. The first of them is kept."""
+
+    value: Tensor
+    mass: Tensor
+
+
+def window(logits: Tensor, peak: Tensor, cut: Cut, sampling: SamplingParams) -> Window:
+    """Just above where top_p, then min_p, cut: the last bin of a histogram that is kept as a whole ends there.
+
+    logits: [rows, vocabulary], with finite peaks.
+    """
+    logs = log_weights(logits, peak, sampling.temperature)
+    weights = logs.clamp(min=NEGLIGIBLE).exp_().mul_(logits >= cut.value)
+    bins = logs.div_(-STEP).clamp_(max=STEPS - 1).to(torch.int64)
+    masses = torch.zeros((len(logits), STEPS), dtype=torch.float64, device=logits.device).scatter_add_(1, bins, weights)
+    enough = sampling.top_p - 2 * ROUNDING if sampling.top_p < 1.0 else math.inf
+    likely = math.floor(-math.log(sampling.min_p) / STEP) if sampling.min_p > 0.0 else STEPS
+    whole = (masses.cumsum(-1) < enough * cut.mass).sum(-1, keepdim=True).clamp(max=min(likely, STEPS - 1))
+    above = torch.where((bins < whole) & (logits >= cut.value), logits, math.inf).amin(-1, keepdim=True)
+    value = torch.minimum(above, peak.to(logits.dtype))
+    return Window(value, total(weights.mul_(logits > value)))
+
+
+def narrowed(logits: Tensor, peak: Tensor, cut: Cut, sampling: SamplingParams, search: Search) -> Cut:
+    """top_p, then min_p, after `cut`, if `search` finds where."""
+    start = window(logits, peak, cut, sampling) if search.window else None
+    within = logits if start is None else logits.masked_fill(logits > start.value, -math.inf)
+    before = 0.0 if start is None else start.mass
+    values, ids = likeliest(within, search.width or logits.shape[-1])
     weights = log_weights(values, peak, sampling.temperature).exp_()
-    count = kept_count(values, weights, cut, sampling)
-    mass = weights.cumsum(-1).gather(-1, count - 1)
+    count = kept_count(values, weights, cut, sampling, before)
+    mass = before + weights.cumsum(-1).gather(-1, count - 1)
     last = values.gather(-1, count - 1)
     above = (values > last).sum(-1, keepdim=True)
     tied = torch.where(values == last, ids, -1).sort(dim=-1, descending=True).values
     first_id = tied.gather(-1, count - above - 1)
-    found = last > values[:, -1:]  # among ids that tie with the end of the list `topk` chooses as it likes
-    return Cut(last, first_id, mass, found | (width == logits.shape[-1]))
+    found = last > values[:, -1:]  # among ids that tie with the end of the list `likeliest` lists any
+    return Cut(last, first_id, mass, found | (search.width is None))
 
 
 @dataclass(frozen=True, slots=True)
 class Warped:
     """The warped distributions of a block of rows.
 
-    logits: [rows, vocabulary], without +inf. peak: float64 [rows, 1].
+    logits: [rows, vocabulary], without +inf. peak: float64 [rows, 1]. whole: nothing is cut from any row.
     """
 
     logits: Tensor
     temperature: float
     peak: Tensor
     cut: Cut
+    whole: bool
 
     def rows(self, which: slice) -> Warped:
         """The same for some of the rows."""
         cut = Cut(*(field[which] for field in self.cut))
-        return Warped(self.logits[which], self.temperature, self.peak[which], cut)
+        return Warped(self.logits[which], self.temperature, self.peak[which], cut, self.whole)
 
     def recut(self, rows: Tensor, cut: Cut) -> Warped:
         """The same with another cut for some of the rows. rows: int64 [m], of `cut`'s m rows."""
@@ -130,12 +181,17 @@ class Warped:
         return self._probabilities(self.logits.gather(-1, ids), ids)
 
     def dense(self) -> Tensor:
-        """All probabilities, float64 [rows, vocabulary]; meant for one row at a time."""
+        """All probabilities, float64 [rows, vocabulary]."""
         return self._probabilities(self.logits, self.ids())
 
     def ids(self) -> Tensor:
         """0 .. vocabulary - 1, int64."""
         return torch.arange(self.logits.shape[-1], device=self.logits.device)
+
+    def support(self) -> Tensor:
+        """Ids that at least one row keeps, ascending, int64 [k]."""
+        ids = self.ids()
+        return ids if self.whole else self.kept(self.logits, ids).any(0).nonzero()[:, 0]
 
     def kept(self, logits: Tensor, ids: Tensor) -> Tensor:
         """Which ids the cut keeps. logits: [rows, k]. ids: int64 [rows, k] or [k]."""
@@ -146,42 +202,51 @@ class Warped:
         return weights.div_(self.cut.mass).mul_(self.kept(logits, ids))
 
 
-def warp(logits: Tensor, sampling: SamplingParams, side: str) -> tuple[Warped, FloatArray]:
-    """The warped rows, and on the host the kept mass of each (1 / mass is its largest probability), [rows].
+class Summary(NamedTuple):
+    """Of every warped row, on the host: its largest logit, and the kept mass (1 / mass is its largest probability).
 
-    logits: [rows, vocabulary], temperature above 0. Raises NumericalFault with `side`. One transfer, and one more where
-    +inf or a nucleus wider than `WIDTHS[0]` turns up.
+    peaks: [rows]; where one is NaN or -inf, nothing else about that row means anything. masses: [rows].
     """
-    vocabulary = logits.shape[-1]
-    return _warp(logits, sampling, side, [*(width for width in WIDTHS if width < vocabulary), vocabulary])
+
+    peaks: FloatArray
+    masses: FloatArray
 
 
-def _warp(logits: Tensor, sampling: SamplingParams, side: str, widths: Sequence[int]) -> tuple[Warped, FloatArray]:
-    warped = attempt(logits, sampling, widths[0])
-    summary = torch.cat([warped.peak, warped.cut.mass, warped.cut.found], -1)
-    peaks, masses, found = summary.cpu().numpy().T
-    check_peaks(peaks, side)
+def warp(logits: Tensor, sampling: SamplingParams) -> tuple[Warped, Summary]:
+    """The warped rows. logits: [rows, vocabulary], temperature above 0.
+
+    One transfer, and one more where +inf or a wide nucleus turns up.
+    """
+    return _warp(logits, sampling, [search for search in SEARCHES if (search.width or 0) < logits.shape[-1]])
+
+
+def _warp(logits: Tensor, sampling: SamplingParams, searches: Sequence[Search]) -> tuple[Warped, Summary]:
+    warped = attempt(logits, sampling, searches[0])
+    peaks, masses, found = torch.cat([warped.peak, warped.cut.mass, warped.cut.found], -1).cpu().numpy().T
     if np.isposinf(peaks).any():
-        return _warp(forced(logits), sampling, side, widths)
-    if not found.all():
-        rows = np.flatnonzero(found == 0)
+        return _warp(forced(logits), sampling, searches)
+    rows = np.flatnonzero((found == 0) & np.isfinite(peaks))
+    if len(rows):
         device_rows = torch.from_numpy(rows).to(logits.device)
-        wider, masses[rows] = _warp(logits[device_rows], sampling, side, widths[1:])
+        wider, summary = _warp(logits[device_rows], sampling, searches[1:])
+        masses[rows] = summary.masses
         warped = warped.recut(device_rows, wider.cut)
-    return warped, masses
+    return warped, Summary(peaks, masses)
 
 
-def attempt(logits: Tensor, sampling: SamplingParams, width: int) -> Warped:
-    """temperature, top_k, top_p, min_p; the last two look at the `width` likeliest ids, and may not find their cut.
+def attempt(logits: Tensor, sampling: SamplingParams, search: Search) -> Warped:
+    """temperature, top_k, top_p, min_p; the last two by `search`, which may not find their cut.
 
     Where a row holds NaN, +inf or nothing finite, its peak says so and the rest means nothing.
     """
     peak = logits.amax(-1, keepdim=True).to(torch.float64)
-    if 0 < sampling.top_k < logits.shape[-1]:
+    ranked = 0 < sampling.top_k < logits.shape[-1]
+    if ranked:
         cut = top_k(logits, peak, sampling)
     else:
         logs = log_weights(logits, peak, sampling.temperature)
-        cut = uncut(logits, logs.clamp_(min=NEGLIGIBLE).exp_().sum(-1, keepdim=True))
-    if sampling.top_p < 1.0 or sampling.min_p > 0.0:
-        cut = narrowed(logits, peak, cut, sampling, width)
-    return Warped(logits, sampling.temperature, peak, cut)
+        cut = uncut(logits, total(logs.clamp_(min=NEGLIGIBLE).exp_()))
+    narrow = sampling.top_p < 1.0 or sampling.min_p > 0.0
+    if narrow:
+        cut = narrowed(logits, peak, cut, sampling, search)
+    return Warped(logits, sampling.temperature, peak, cut, not (ranked or narrow))

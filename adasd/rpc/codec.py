@@ -9,9 +9,11 @@ import math
 from typing import NamedTuple
 
 from adasd.core.context import pack_ids, unpack_ids
+from adasd.core.costs import MAX_ROWS, CostProfile
 from adasd.core.errors import AdasdError, InvalidDraft, InvalidRequest
 from adasd.core.messages import ContextDelta, DraftReply, DraftRequest, ModelInfo, Timing, VerifyReply, VerifyRequest
 from adasd.core.types import Draft, DraftPlan, Emission, Judgement, Row, SamplingParams, Verdict
+from adasd.core.worth import Worth
 from adasd.rpc.rows import OpaqueRow, decode_row, encode_row
 from adasd.rpc.v1 import common_pb2, drafter_pb2, verifier_pb2
 
@@ -63,23 +65,18 @@ def decode_info(message: common_pb2.ModelInfo) -> PeerInfo:
 
 
 def encode_draft_request(request: DraftRequest) -> drafter_pb2.DraftRequest:
-    plan = request.plan
     return drafter_pb2.DraftRequest(
         context=_encode_context(request.context),
         sampling=_encode_sampling(request.sampling),
-        plan=drafter_pb2.DraftPlan(
-            max_candidates=plan.max_candidates, entropy_threshold=plan.entropy_threshold, coupled=plan.coupled
-        ),
+        plan=_encode_plan(request.plan),
         round=request.round_number,
     )
 
 
 def decode_draft_request(message: drafter_pb2.DraftRequest) -> DraftRequest:
     """Raises InvalidRequest, naming the field."""
-    plan = DraftPlan(message.plan.max_candidates, message.plan.entropy_threshold, message.plan.coupled)
-    if math.isnan(plan.entropy_threshold):
-        raise InvalidRequest("plan.entropy_threshold must be a number", "plan.entropy_threshold")
-    return DraftRequest(_decode_context(message.context), _decode_sampling(message.sampling), plan, message.round)
+    context, sampling = _decode_context(message.context), _decode_sampling(message.sampling)
+    return DraftRequest(context, sampling, _decode_plan(message.plan), message.round)
 
 
 def encode_draft_reply(reply: DraftReply) -> drafter_pb2.DraftReply:
@@ -150,6 +147,41 @@ def _encode_timing(timing: Timing) -> common_pb2.Timing:
 
 def _decode_timing(message: common_pb2.Timing) -> Timing:
     return Timing(message.forwards, message.queue, message.forward, message.rules)
+
+
+def _encode_plan(plan: DraftPlan) -> drafter_pb2.DraftPlan:
+    return drafter_pb2.DraftPlan(
+        max_candidates=plan.max_candidates,
+        entropy_threshold=plan.entropy_threshold,
+        coupled=plan.coupled,
+        worth=None if plan.worth is None else _encode_worth(plan.worth),
+    )
+
+
+def _decode_plan(message: drafter_pb2.DraftPlan) -> DraftPlan:
+    worth = _decode_worth(message.worth) if message.HasField("worth") else None
+    if math.isnan(message.entropy_threshold):
+        raise InvalidRequest("plan.entropy_threshold must be a number", "plan.entropy_threshold")
+    if worth is not None and message.max_candidates >= MAX_ROWS:
+        raise InvalidRequest(f"a plan that weighs costs has at most {MAX_ROWS - 1} candidates", "plan.max_candidates")
+    return DraftPlan(message.max_candidates, message.entropy_threshold, message.coupled, worth)
+
+
+def _encode_worth(worth: Worth) -> drafter_pb2.Worth:
+    costs = drafter_pb2.CostProfile(
+        version=worth.costs.version,
+        fixed=worth.costs.fixed,
+        draft=worth.costs.draft,
+        verify=worth.costs.verify,
+        commit=worth.costs.commit,
+    )
+    return drafter_pb2.Worth(acceptance=worth.acceptance, mean=worth.mean, rate=worth.rate, costs=costs)
+
+
+def _decode_worth(message: drafter_pb2.Worth) -> Worth:
+    costs = message.costs
+    profile = CostProfile(costs.version, costs.fixed, costs.draft, tuple(costs.verify), costs.commit)
+    return Worth(tuple(message.acceptance), message.mean, message.rate, profile)
 
 
 def _encode_context(context: ContextDelta) -> common_pb2.Context:

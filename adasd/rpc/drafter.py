@@ -10,9 +10,10 @@ import grpc.aio
 
 from adasd.core.messages import DraftReply, DraftRequest, ModelInfo
 from adasd.rpc import codec
-from adasd.rpc.connection import Connection
+from adasd.rpc.connection import PLAIN, Connection
 from adasd.rpc.duplex import Duplex
 from adasd.rpc.options import MessageLimits
+from adasd.rpc.tls import ClientTls
 from adasd.rpc.v1 import common_pb2, drafter_pb2, drafter_pb2_grpc
 
 SERVICE = drafter_pb2.DESCRIPTOR.services_by_name["Drafter"].full_name
@@ -65,8 +66,8 @@ class DrafterService:
 class DrafterConnection(Connection):
     """A channel to a drafter."""
 
-    def __init__(self, address: str, limits: MessageLimits) -> None:
-        super().__init__(address, limits, drafter_pb2_grpc.DrafterStub)
+    def __init__(self, address: str, limits: MessageLimits, tls: ClientTls = PLAIN) -> None:
+        super().__init__(address, limits, drafter_pb2_grpc.DrafterStub, tls)
 
     def open(self) -> DrafterStream:
         """One stream, for all rounds of one generation."""

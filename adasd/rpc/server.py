@@ -16,11 +16,13 @@ from grpc_reflection.v1alpha import reflection
 from adasd.core.errors import ServiceUnavailable
 from adasd.rpc.interceptors import CallsInHand, DomainErrors
 from adasd.rpc.options import MessageLimits, server_options
+from adasd.rpc.tls import ServerTls
 
 logger = logging.getLogger(__name__)
 
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 SERVING = health_pb2.HealthCheckResponse.SERVING
+PLAIN = ServerTls()
 LAST_BYTES_SECONDS = 0.5
 """What a call that is done gets to send its status."""
 
@@ -37,8 +39,12 @@ class Service(Protocol):
 class Server:
     """One service, health and reflection. Health says NOT_SERVING until `set_serving` and from `drain` on."""
 
-    def __init__(self, service: Service, limits: MessageLimits, interceptors: Sequence[Any] = ()) -> None:
+    def __init__(
+        self, service: Service, limits: MessageLimits, interceptors: Sequence[Any] = (), tls: ServerTls = PLAIN
+    ) -> None:
+        """Raises InvalidRequest for TLS files that are of no use."""
         self._service = service
+        self._credentials = tls.credentials()
         self._calls = CallsInHand()
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # set at import
         self._server = grpc.aio.server(
@@ -53,12 +59,17 @@ class Server:
         """Bind and answer; port 0 takes a free one. Returns the port. Raises ServiceUnavailable if it is taken."""
         await self._set_health(NOT_SERVING)
         try:
-            bound = self._server.add_insecure_port(f"{host}:{port}")
+            bound = self._bind(f"{host}:{port}")
         except RuntimeError as error:
             raise ServiceUnavailable(f"cannot listen on {host}:{port}: {error}") from None
         await self._server.start()
         logger.info("%s listening on %s:%d", self._service.name, host, bound)
         return bound
+
+    def _bind(self, address: str) -> int:
+        if self._credentials is None:
+            return self._server.add_insecure_port(address)
+        return self._server.add_secure_port(address, self._credentials)
 
     async def set_serving(self) -> None:
         await self._set_health(SERVING)

@@ -23,8 +23,10 @@ from adasd.core.errors import (
     ModelNotFound,
     NumericalFault,
     Overloaded,
+    RateLimited,
     ServiceUnavailable,
     SessionNotFound,
+    Unauthenticated,
 )
 
 ERROR_TYPE = "adasd-error-type"
@@ -49,7 +51,9 @@ STATUS: dict[type[AdasdError], Status] = {
     NumericalFault: Status(grpc.StatusCode.INTERNAL, 500),
     SessionNotFound: Status(grpc.StatusCode.NOT_FOUND, 404),
     Conflict: Status(grpc.StatusCode.ABORTED, 409),
+    Unauthenticated: Status(grpc.StatusCode.UNAUTHENTICATED, 401),
     Overloaded: Status(grpc.StatusCode.RESOURCE_EXHAUSTED, 429),
+    RateLimited: Status(grpc.StatusCode.RESOURCE_EXHAUSTED, 429),
     ServiceUnavailable: Status(grpc.StatusCode.UNAVAILABLE, 503),
     DeadlineExceeded: Status(grpc.StatusCode.DEADLINE_EXCEEDED, 504),
 }
@@ -88,9 +92,14 @@ def error_of(failure: grpc.aio.AioRpcError) -> AdasdError:
     return meant(f"{failure.code().name}: {message}")
 
 
+def is_answer(failure: grpc.aio.AioRpcError) -> bool:
+    """Whether the peer's own code said so, not gRPC on either side."""
+    return ERROR_TYPE in _metadata(failure)
+
+
 def is_grpcs_own_fault(failure: grpc.aio.AioRpcError) -> bool:
     """Whether gRPC itself failed, and said so in place of the peer."""
-    return failure.code() is grpc.StatusCode.INTERNAL and ERROR_TYPE not in _metadata(failure)
+    return failure.code() is grpc.StatusCode.INTERNAL and not is_answer(failure)
 
 
 def _metadata(failure: grpc.aio.AioRpcError) -> dict[str, str | bytes]:

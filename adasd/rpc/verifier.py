@@ -10,9 +10,10 @@ import grpc.aio
 
 from adasd.core.messages import ModelInfo, VerifyReply, VerifyRequest
 from adasd.rpc import codec
-from adasd.rpc.connection import Connection
+from adasd.rpc.connection import PLAIN, Connection
 from adasd.rpc.duplex import Duplex
 from adasd.rpc.options import MessageLimits
+from adasd.rpc.tls import ClientTls
 from adasd.rpc.v1 import common_pb2, verifier_pb2, verifier_pb2_grpc
 
 SERVICE = verifier_pb2.DESCRIPTOR.services_by_name["Verifier"].full_name
@@ -65,8 +66,8 @@ class VerifierService:
 class VerifierConnection(Connection):
     """A channel to a verifier."""
 
-    def __init__(self, address: str, limits: MessageLimits) -> None:
-        super().__init__(address, limits, verifier_pb2_grpc.VerifierStub)
+    def __init__(self, address: str, limits: MessageLimits, tls: ClientTls = PLAIN) -> None:
+        super().__init__(address, limits, verifier_pb2_grpc.VerifierStub, tls)
 
     def open(self) -> VerifierStream:
         """One stream, for all rounds of one generation."""

@@ -35,6 +35,18 @@ class CausalRuntime(Protocol[Logits]):
         """
         ...
 
+    def reserve(self, session: bytes, length: int) -> None:
+        """Room for `length` positions of the session. Raises Overloaded if there is none."""
+        ...
+
+    def fork(self, source: bytes, session: bytes, length: int) -> None:
+        """Let a new session hold the first `length` positions of another. Raises SessionNotFound, Overloaded."""
+        ...
+
+    def rename(self, session: bytes, name: bytes) -> None:
+        """What a session held is held under another name. Raises SessionNotFound."""
+        ...
+
     def release(self, session: bytes) -> None:
         """Drop the session's KV; unknown sessions are fine."""
         ...

@@ -1,11 +1,12 @@
-"""Model folders of transformers: weights, tokenizer and generation config to an `HFRuntime`."""
+"""Model folders of transformers: weights, tokenizer and generation config to a `RaggedRuntime`."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from tokenizers import Tokenizer
@@ -13,14 +14,21 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from adasd.core.errors import InvalidRequest
 from adasd.core.messages import ModelInfo
+from adasd.runtime.allocator import keep_freed_memory
+from adasd.runtime.decoder import Decoder, suits
 from adasd.runtime.fingerprint import text_fingerprint, vocabulary_fingerprint, weights_fingerprint
-from adasd.runtime.hf import HFRuntime
-from adasd.runtime.options import Role, RuntimeOptions
+from adasd.runtime.kv import bytes_per_position
+from adasd.runtime.linear import can_pack
+from adasd.runtime.modules import ModuleBody
+from adasd.runtime.options import Dtype, Role, RuntimeOptions
+from adasd.runtime.ragged import Body, RaggedRuntime
 from adasd.runtime.student import TrimmedLlamaConfig, is_complete, load_student
 
 
-def load_checkpoint(folder: Path, role: Role, options: RuntimeOptions) -> HFRuntime:
+def load_checkpoint(folder: Path, role: Role, options: RuntimeOptions) -> RaggedRuntime:
     """The model in `folder`, on its device; a student is known by its config. Nothing is looked up on the network.
+
+    Models of the Llama family on the CPU run as a `Decoder`, all others as transformers' modules.
 
     Raises InvalidRequest for a folder, a device or an architecture that cannot be served, with the reason.
     """
@@ -30,10 +38,46 @@ def load_checkpoint(folder: Path, role: Role, options: RuntimeOptions) -> HFRunt
     if _architecture(folder) == TrimmedLlamaConfig.model_type:
         model, sources = _student(folder, role, options)
     else:
-        model, sources = _model(folder, options), (folder,)
-    info = _info(model, sources, options)
-    placed: Any = model.requires_grad_(False)
-    return HFRuntime(placed.to(device), info, options.prefill_chunk)
+        model, sources = _model(folder, device, options), (folder,)
+    precision = _precision(model, device, role, options)
+    info = _info(model, sources, options, precision)
+    body = _body(model.requires_grad_(False), device, precision, info.context_length)
+    keep_freed_memory()
+    return RaggedRuntime(body, info, device, options.kv_positions or kv_positions(model, device))
+
+
+def _precision(model: PreTrainedModel, device: torch.device, role: Role, options: RuntimeOptions) -> Dtype:
+    """The type of weights and products. Raises InvalidRequest for one that cannot be had here."""
+    packed = device.type == "cpu" and suits(model)
+    if options.dtype is None:
+        known = cast(Dtype, str(model.dtype).removeprefix("torch."))
+        return "bfloat16" if packed and role == "draft" and can_pack("bfloat16") else known
+    if options.dtype == "int8" and not (packed and can_pack("int8")):
+        raise InvalidRequest(f"{model.config.model_type} cannot be multiplied in int8 on {device}", "dtype")
+    return options.dtype
+
+
+def _body(model: PreTrainedModel, device: torch.device, precision: Dtype, length: int) -> Body:
+    if device.type == "cpu" and suits(model) and precision != "float16" and can_pack(precision):
+        return Decoder(model, length, precision)
+    placed: Any = model.to(getattr(torch, precision))
+    return ModuleBody(placed.to(device))
+
+
+def kv_positions(model: PreTrainedModel, device: torch.device) -> int:
+    """How many positions of KV half the free memory of the device holds."""
+    config = model.config.get_text_config(decoder=True)
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    position = bytes_per_position(config.num_hidden_layers, heads, width, model.dtype)
+    return max(1, free_memory(device) // 2 // position)
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
 
 
 def _architecture(folder: Path) -> str:
@@ -53,10 +97,10 @@ def _device(name: str) -> torch.device:
     return device
 
 
-def _model(folder: Path, options: RuntimeOptions) -> PreTrainedModel:
-    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=getattr(torch, options.dtype), local_files_only=True
-    )
+def _model(folder: Path, device: torch.device, options: RuntimeOptions) -> PreTrainedModel:
+    """On the CPU in float32, to be packed or converted; elsewhere in the type wanted, by default the folder's own."""
+    dtype = torch.float32 if device.type == "cpu" else options.dtype or "auto"
+    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
     return model
 
 
@@ -65,11 +109,11 @@ def _student(folder: Path, role: Role, options: RuntimeOptions) -> tuple[PreTrai
     if role == "target":
         raise InvalidRequest(f"{folder} knows a part of the vocabulary only; it cannot be a target", "model")
     target = None if is_complete(folder) else options.target
-    student = load_student(folder, target, getattr(torch, options.dtype))
+    student = load_student(folder, target)
     return student, (folder,) if target is None else (folder, target)
 
 
-def _info(model: PreTrainedModel, sources: Sequence[Path], options: RuntimeOptions) -> ModelInfo:
+def _info(model: PreTrainedModel, sources: Sequence[Path], options: RuntimeOptions, precision: Dtype) -> ModelInfo:
     config = model.config.get_text_config(decoder=True)
     eos_ids = _eos_ids(model)
     return ModelInfo(
@@ -78,7 +122,7 @@ def _info(model: PreTrainedModel, sources: Sequence[Path], options: RuntimeOptio
         context_length=_context_length(config, options),
         eos_ids=eos_ids,
         vocabulary_fingerprint=vocabulary_fingerprint(_tokenizer(sources), eos_ids),
-        weights_fingerprint=text_fingerprint(" ".join(weights_fingerprint(source) for source in sources)),
+        weights_fingerprint=text_fingerprint(" ".join([precision, *map(weights_fingerprint, sources)])),
         support=getattr(config, "head_size", config.vocab_size),
     )
 

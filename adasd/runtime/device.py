@@ -51,6 +51,17 @@ class DeviceThread:
                 raise ServiceUnavailable("the device was shut down before this call began") from None
             raise
 
+    def post(self, call: Callable[[], object], dropped: Callable[[], object]) -> None:
+        """Have `call` run after those that wait, whatever the capacity; `dropped` is called if it never will be.
+
+        Raises ServiceUnavailable after `close`.
+        """
+        with self._lock:
+            if self._closed:
+                raise ServiceUnavailable("the device is shut down")
+            future = self._executor.submit(call)
+        future.add_done_callback(lambda ended: dropped() if ended.cancelled() else None)
+
     def _submit(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         with self._lock:
             if self._closed:

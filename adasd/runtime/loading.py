@@ -31,6 +31,9 @@ def load_model(spec: str, role: Role, options: RuntimeOptions) -> Loaded:
 
 def _load_folder(folder: Path, role: Role, options: RuntimeOptions) -> Loaded:
     from adasd.kernels.device import DeviceKernels
+    from adasd.kernels.positions import Columns
     from adasd.runtime.checkpoint import load_checkpoint
 
-    return load_checkpoint(folder, role, options), DeviceKernels(options.support)
+    runtime = load_checkpoint(folder, role, options)
+    ids, vocabulary = runtime.columns, runtime.info().vocabulary
+    return runtime, DeviceKernels(options.support, None if ids is None else Columns(ids.numpy(), vocabulary))

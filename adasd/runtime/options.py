@@ -10,7 +10,7 @@ from adasd.core.errors import InvalidRequest
 from adasd.core.host import DEFAULT_SUPPORT
 
 Role = Literal["draft", "target"]
-Dtype = Literal["float32", "bfloat16", "float16"]
+Dtype = Literal["float32", "bfloat16", "float16", "int8"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,21 +18,27 @@ class RuntimeOptions:
     """How to run a model, whichever it is; of a toy only `support` and `context_length` apply.
 
     device: as torch names it. threads: of torch on the CPU, in the whole process; None leaves them as they are.
-    prefill_chunk: positions per pass. support: entries of a draft row; None sends the whole vocabulary.
+    dtype: of weights and products. On the CPU models of the Llama family keep everything else in float32, and may be
+    multiplied in int8, which others may not. None: bfloat16 for such a draft if the processor knows it, else float32.
+    prefill_chunk: positions of prompts read at a time; running_chunk: the same beside running streams.
+    kv_positions: positions of KV for all sessions together; None: as many as half the free memory holds.
+    support: entries of a draft row; None sends the whole vocabulary.
     context_length: positions to serve, at most what the model attends to; None serves them all.
     target: folder of the model a student was trimmed from; read only for what the student's own folder lacks.
     """
 
     device: str = "cpu"
-    dtype: Dtype = "float32"
+    dtype: Dtype | None = None
     threads: int | None = None
-    prefill_chunk: int = 512
+    prefill_chunk: int = 256
+    running_chunk: int = 64
+    kv_positions: int | None = None
     support: int | None = DEFAULT_SUPPORT
     context_length: int | None = None
     target: Path | None = None
 
     def __post_init__(self) -> None:
-        for name in ("threads", "prefill_chunk", "support", "context_length"):
+        for name in ("threads", "prefill_chunk", "running_chunk", "kv_positions", "support", "context_length"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InvalidRequest(f"{name} must be at least 1, got {value}", name)

@@ -1,133 +1,66 @@
-"""A model serving sessions: what both services do on their device thread, whichever runtime is behind them.
-
-KV is a cache, never the truth: before every forward it is rolled back to what it shares with the ids the message names.
-"""
+"""A model serving sessions: what both services do on their device thread, whichever runtime is behind them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
-from adasd.core.adaptive import AcceptanceState
-from adasd.core.backend import Kernels, Proposal
-from adasd.core.context import context_hash
-from adasd.core.drafting import draft_block
+from adasd.core.backend import Kernels
 from adasd.core.draws import CounterDraws
-from adasd.core.errors import ContextLengthExceeded, NumericalFault, SessionNotFound
-from adasd.core.messages import ContextDelta, DraftRequest, ModelInfo, VerifyRequest
+from adasd.core.messages import DraftRequest, ModelInfo, Timing, VerifyRequest
 from adasd.core.types import Draft, Verdict
-from adasd.core.verification import verification
-from adasd.runtime.base import CausalRuntime, Segment
-
-
-class Rows(Protocol):
-    """Logits of some positions, [rows, vocabulary]: numpy or torch."""
-
-    def __getitem__(self, row: int, /) -> Any: ...
-
+from adasd.runtime.base import CausalRuntime
+from adasd.runtime.batching import Batcher, Rows, Schedule
+from adasd.runtime.jobs import Job, Steps, draft_steps, never, verify_steps
+from adasd.runtime.sessions import Sessions
 
 L = TypeVar("L", bound=Rows)
-
-
-def never() -> bool:
-    """The default of `cancelled`."""
-    return False
-
-
-@dataclass(slots=True)
-class _Session:
-    known: list[int] = field(default_factory=list)  # committed ids, as told by the gateway
-    cached: list[int] = field(default_factory=list)  # ids whose KV the runtime holds
+T = TypeVar("T")
 
 
 class Replica(Generic[L]):
-    """Sessions of one model: committed ids, and the ids behind the KV. Owned by one thread."""
+    """Sessions of one model, and the batcher that works for them. Owned by one thread."""
 
-    def __init__(self, runtime: CausalRuntime[L], kernels: Kernels[L, CounterDraws]) -> None:
+    def __init__(
+        self, runtime: CausalRuntime[L], kernels: Kernels[L, CounterDraws], schedule: Schedule | None = None
+    ) -> None:
         self._runtime = runtime
-        self._kernels = kernels
-        self._sessions: dict[bytes, _Session] = {}
+        self._sessions = Sessions(runtime)
+        self.batcher = Batcher(runtime, kernels, self._sessions, schedule or Schedule())
 
     def info(self) -> ModelInfo:
         return self._runtime.info()
 
     def release(self, session: bytes) -> None:
         """Forget a session; unknown ones are fine."""
-        self._sessions.pop(session, None)
-        self._runtime.release(session)
+        self._sessions.release(session)
+
+    def draft_steps(self, request: DraftRequest) -> Steps[Draft]:
+        """A block of candidates, for the batcher."""
+        return draft_steps(self._sessions, self.info(), request)
+
+    def verify_steps(self, request: VerifyRequest) -> Steps[Verdict]:
+        """A verdict, for the batcher."""
+        return verify_steps(self._sessions, self.info(), request)
 
     def propose(self, request: DraftRequest, cancelled: Callable[[], bool] = never) -> Draft:
-        """Read the context, then draft as far as the plan goes. `cancelled` is asked before every forward."""
-        session, known = request.context.session, self._learn(request.context)
-        if request.plan.max_candidates == 0:
-            self._forward(session, known, rows=0)
-            return Draft()
-        room = self.info().context_length - len(known)
-        draws = CounterDraws(request.sampling.seed, request.sampling.choice)
-
-        def propose(candidates: Sequence[int]) -> Proposal | None:
-            if cancelled():
-                return None
-            logits = self._forward(session, [*known, *candidates], rows=1)
-            with self._distrusting(session):
-                return self._kernels.propose(logits[0], request.sampling)
-
-        return draft_block(propose, request.plan.limited(room), len(known), draws, self.info().eos_ids)
+        """Read the context, then draft as far as the plan goes, with nobody else in the batch."""
+        return self._alone(self.draft_steps(request), cancelled)
 
     def verify(self, request: VerifyRequest) -> Verdict:
-        """Judge one block: one forward over what the KV lacks and the candidates, then the acceptance rule."""
-        known, draft = self._learn(request.context), request.draft
-        method = verification(request.acceptance)
-        state = AcceptanceState.unpack(request.state)
-        logits = self._forward(request.context.session, [*known, *draft.ids], rows=len(draft) + 1)
-        draws = CounterDraws(request.sampling.seed, request.sampling.choice)
-        with self._distrusting(request.context.session):
-            target = self._kernels.target(logits, request.sampling)
-        return method.verify(target, draft, state.posterior, len(known), draws)
+        """Judge one block, with nobody else in the batch."""
+        return self._alone(self.verify_steps(request), never)
 
-    def _learn(self, delta: ContextDelta) -> list[int]:
-        session = self._sessions.setdefault(delta.session, _Session())
-        if delta.start > len(session.known):
-            raise SessionNotFound(
-                f"holds {len(session.known)} ids of this session, the message starts at {delta.start}"
-            )
-        known = session.known[: delta.start] + list(delta.ids)
-        if len(known) != delta.base or context_hash(known) != delta.hash:
-            raise SessionNotFound("the committed ids held here are not those the message names")
-        session.known = known
-        return known
+    def _alone(self, steps: Steps[T], cancelled: Callable[[], bool]) -> T:
+        results: list[Any] = []
 
-    def _forward(self, session: bytes, wanted: list[int], rows: int) -> L:
-        """Logits of the last `rows` positions of `wanted`, reusing the KV it shares with what is cached."""
-        limit = self.info().context_length
-        if len(wanted) > limit:
-            raise ContextLengthExceeded(f"{len(wanted)} positions, the model attends to {limit}")
-        state = self._sessions[session]
-        base = min(shared_prefix(state.cached, wanted), len(wanted) - max(rows, 1))
-        state.cached = wanted[:base]  # should the forward fail, nothing past `base` counts as cached
-        try:
-            (logits,) = self._runtime.forward([Segment(session, base, wanted[base:], rows)])
-        except SessionNotFound:  # the runtime let go of the KV; all ids are known here, so read them again
-            state.cached = []
-            (logits,) = self._runtime.forward([Segment(session, 0, wanted, rows)])
-        state.cached = wanted
-        return logits
+        def done(result: Any, timing: Timing) -> None:
+            results.append(result)
 
-    @contextmanager
-    def _distrusting(self, session: bytes) -> Iterator[None]:
-        """KV behind logits that are no numbers is not used again."""
-        try:
-            yield
-        except NumericalFault:
-            self._sessions[session].cached = []
-            raise
-
-
-def shared_prefix(left: list[int], right: list[int]) -> int:
-    """Length of the longest common prefix."""
-    length = min(len(left), len(right))
-    if left[:length] == right[:length]:
-        return length
-    return next(i for i in range(length) if left[i] != right[i])
+        self.batcher.add(Job(steps, done, cancelled))
+        while not results:
+            self.batcher.step()
+        if isinstance(results[0], BaseException):
+            raise results[0]
+        result: T = results[0]
+        return result

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from adasd.core.draws import splitmix64
-from adasd.core.errors import InvalidRequest
+from adasd.core.errors import InvalidRequest, SessionNotFound
 from adasd.core.messages import ModelInfo
 from adasd.core.types import FloatArray
 from adasd.runtime.base import Segment
@@ -133,6 +133,20 @@ class ToyRuntime:
         check_batch(batch, {session: len(ids) for session, ids in self._held.items()}, self._info)
         time.sleep(self._spec.delay_ms / 1000)
         return [self._read(segment) for segment in batch]
+
+    def reserve(self, session: bytes, length: int) -> None:
+        """Lists need no room made."""
+
+    def fork(self, source: bytes, session: bytes, length: int) -> None:
+        held = self._held.get(source, [])
+        if len(held) < length:
+            raise SessionNotFound(f"{len(held)} positions are held, not {length}")
+        self._held[session] = held[:length]
+
+    def rename(self, session: bytes, name: bytes) -> None:
+        if session not in self._held:
+            raise SessionNotFound("nothing is held of this session")
+        self._held[name] = self._held.pop(session)
 
     def release(self, session: bytes) -> None:
         self._held.pop(session, None)

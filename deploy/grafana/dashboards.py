@@ -104,6 +104,25 @@ ACCEPTANCE = [
         width=24,
         note="Acceptance now and in the last day; lasting distance means other traffic or another model.",
     ),
+    Panel(
+        "Rounds by what was planned",
+        "none",
+        {"{{decision}}": rate(f"{SPEC}_num_decisions_total", "decision")},
+        note="Rounds a second: off drafts nothing, probe drafts to learn, draft drafts because it pays.",
+    ),
+    Panel(
+        "What a candidate has to beat",
+        "none",
+        quantiles(f"{SPEC}_going_rate_tokens_per_second", 0.1, 0.5, 0.9),
+        note="Tokens a second that the session makes, as the marginal rule counts.",
+    ),
+    Panel(
+        "Costs that candidates are weighed against",
+        "s",
+        {"{{part}}": f"max by (part) ({SPEC}_cost_seconds)"},
+        width=24,
+        note="fixed: involving the drafter. draft: one candidate. verify: a pass over one row. commit: every round.",
+    ),
 ]
 
 SERVING = [

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from adasd.core.errors import NumericalFault
-from adasd.core.messages import DraftReply, DraftRequest, ModelInfo
+from adasd.core.messages import DraftReply, DraftRequest, ModelInfo, Timing
 from adasd.core.types import Draft
 from services.replica.checks import check_candidates, check_context
 from services.replica.hosting import Generation, ReplicaHost
@@ -39,17 +39,15 @@ class DraftGeneration:
     async def propose(self, request: DraftRequest) -> DraftReply:
         check_context(request.context, self._host.info().vocabulary)
         check_candidates(request.plan.max_candidates, self._max_candidates)
-        draft = await self._draft(request)
+        draft, timing = await self._draft(request)
         if request.plan.max_candidates > 0:
             self._host.metrics.answered(len(draft))
-        return DraftReply(request.round_number, request.context.base, draft)
+        return DraftReply(request.round_number, request.context.base, draft, timing)
 
-    async def _draft(self, request: DraftRequest) -> Draft:
+    async def _draft(self, request: DraftRequest) -> tuple[Draft, Timing]:
         """A model that gives NaN costs its round the candidates, nothing else."""
         try:
-            return await self._generation.run(
-                request.context.session, lambda replica, cancelled: replica.propose(request, cancelled)
-            )
+            return await self._generation.run(request.context.session, lambda replica: replica.draft_steps(request))
         except NumericalFault as fault:
             self._host.metrics.failed(fault)
-            return Draft()
+            return Draft(), Timing()

@@ -16,19 +16,22 @@ from adasd.core.errors import AdasdError, ServiceUnavailable
 from adasd.core.messages import ModelInfo
 from adasd.core.stopping import stopping_rule
 from adasd.core.verification import verification
+from adasd.state.limits import ClientLimits
 from adasd.state.redis_store import RedisStore
 from services.environment import read_settings
 from services.gateway.admission import Admission
 from services.gateway.app import GatewayServices, create_app
 from services.gateway.chat import Engine
+from services.gateway.costs import LiveCosts, load_profile
 from services.gateway.handshake import Handshake
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.middleware import CURRENT_REQUEST
 from services.gateway.readiness import Capacity, Readiness
 from services.gateway.remote import DrafterClient, RemoteDrafter, RemoteVerifier, VerifierClient
 from services.gateway.request import GenerationRequest
-from services.gateway.server import CLOSE_SECONDS, DrainingServer
-from services.gateway.settings import GatewaySettings
+from services.gateway.security import Edge
+from services.gateway.server import CLOSE_SECONDS, DrainingServer, https_options
+from services.gateway.settings import GatewaySettings, is_loopback
 from services.gateway.text import ChatText
 
 logger = logging.getLogger("services.gateway")
@@ -77,14 +80,19 @@ class RemotePeers:
 
 async def serve(settings: GatewaySettings) -> None:
     """Run until SIGTERM or SIGINT."""
-    stopping_rule(settings.stopping, settings.max_candidates)
-    verification(settings.acceptance)
+    _check(settings)
+    keys = settings.key_ring
+    if not keys.required and not is_loopback(settings.host):
+        logger.warning("no API keys are set and %s is not a loopback address: anybody may use this", settings.host)
+    costs = LiveCosts(load_profile(settings.cost_profile))
     text = await asyncio.to_thread(ChatText.load, settings.tokenizer)
     metrics = GatewayMetrics()
     metrics.describe({"model": settings.names[0], "stopping": settings.stopping, "acceptance": settings.acceptance})
     async with AsyncExitStack() as stack:
         store = RedisStore(settings.redis_url.get_secret_value(), settings.store)
         stack.push_async_callback(store.close)
+        limits = ClientLimits(settings.redis_url.get_secret_value(), settings.store)
+        stack.push_async_callback(limits.close)
         drafters = DrafterClient(settings.remote, metrics.drafter_failed)
         stack.push_async_callback(drafters.close)
         verifiers = VerifierClient(settings.remote)
@@ -94,15 +102,40 @@ async def serve(settings: GatewaySettings) -> None:
         stack.push_async_callback(handshake.close)
         peers = RemotePeers(drafters, verifiers, handshake, text.vocabulary)
         probes = {"verifier": peers.verifier_fits, "drafter": peers.drafter_answers, "redis": store.ping}
-        services = GatewayServices(
-            engine=Engine(text, peers, store, metrics, owner=f"{socket.gethostname()}:{secrets.token_hex(4)}"),
-            admission=Admission(text, settings.names, settings.rules, settings.default_max_tokens),
-            readiness=Readiness(probes),
-            capacity=Capacity(settings.max_requests),
-            max_body_bytes=settings.max_body_bytes,
-            probe_seconds=settings.probe_seconds,
-        )
-        await _listen(settings, services)
+        owner = f"{socket.gethostname()}:{secrets.token_hex(4)}"
+        engine = Engine(text, peers, store, metrics, owner, costs)
+        edge = Edge(keys, limits, settings.origins, settings.metrics_need_key, settings.allowed_hosts)
+        await _listen(settings, _services(settings, engine, Readiness(probes), edge))
+    logger.info("costs of late, as a cost_profile: %s", costs.figures())
+
+
+def _services(settings: GatewaySettings, engine: Engine, readiness: Readiness, edge: Edge) -> GatewayServices:
+    costs = engine.costs
+    return GatewayServices(
+        engine=engine,
+        admission=Admission(
+            engine.text,
+            settings.names,
+            settings.rules,
+            settings.default_max_tokens,
+            settings.prompt_limits,
+            costs.profile,
+            costs.prior,
+        ),
+        readiness=readiness,
+        capacity=Capacity(settings.max_requests),
+        bodies=settings.bodies,
+        edge=edge,
+        probe_seconds=settings.probe_seconds,
+    )
+
+
+def _check(settings: GatewaySettings) -> None:
+    """What can be found out before anything is loaded. Raises InvalidRequest."""
+    stopping_rule(settings.stopping, settings.max_candidates)
+    verification(settings.acceptance)
+    settings.tls.credentials()
+    https_options(settings.https)
 
 
 async def _listen(settings: GatewaySettings, services: GatewayServices) -> None:
@@ -114,6 +147,7 @@ async def _listen(settings: GatewaySettings, services: GatewayServices) -> None:
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=CLOSE_SECONDS,
+        **https_options(settings.https),
     )
     await DrainingServer(config, services.readiness, services.capacity, settings.grace_seconds).serve()
 

@@ -6,13 +6,14 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from adasd.core.costs import NOMINAL, CostProfile, CostSource, nominal
 from adasd.core.errors import ContextLengthExceeded, InvalidRequest, ModelNotFound
 from adasd.core.messages import ModelInfo
 from adasd.core.stopping import stopping_rule
 from adasd.core.types import SamplingParams
 from adasd.core.verification import verification
 from services.gateway.request import SESSION_BYTES, GenerationRequest
-from services.gateway.schema import ChatRequest, Speculation, parse_chat_request
+from services.gateway.schema import ChatRequest, Message, Speculation, parse_chat_request
 from services.gateway.text import ChatText
 
 SEED_BITS = 64
@@ -35,12 +36,30 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptLimits:
+    """What a prompt may have before it is tokenised: so many messages, so many characters in each."""
+
+    messages: int = 2048
+    characters: int = 2**20
+
+    def check(self, texts: Sequence[str], param: str = "messages", field: str = ".content") -> None:
+        """Raises InvalidRequest naming the message at fault."""
+        if len(texts) > self.messages:
+            raise InvalidRequest(f"{len(texts)} messages; at most {self.messages} are taken", param)
+        for place, text in enumerate(texts):
+            name = f"{param}[{place}]{field}" if field else param
+            if len(text) > self.characters:
+                raise InvalidRequest(f"{name} has {len(text)} characters; at most {self.characters} are taken", name)
+
+
+@dataclass(frozen=True, slots=True)
 class Admitted:
-    """A request that will be answered."""
+    """A request that will be answered. cost_profile: version of the stated costs that its text depends on, if any."""
 
     chat: ChatRequest
     rules: Rules
     generation: GenerationRequest
+    cost_profile: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +67,27 @@ class Admission:
     """The rules of one served model.
 
     names: what clients may call it, its own name first. default_max_tokens: where the client names no limit; None is
-    whatever the context leaves.
+    whatever the context leaves. costs: what candidates are weighed against as of now; where the text depends on it and
+    the client chose the seed, `profile`, so that the same seed gives the same text.
     """
 
     text: ChatText
     names: Sequence[str]
     rules: Rules = Rules()
     default_max_tokens: int | None = None
+    limits: PromptLimits = PromptLimits()
+    costs: CostSource = nominal
+    profile: CostProfile = NOMINAL
+
+    def require_model(self, name: str) -> None:
+        """Raises ModelNotFound."""
+        if name not in self.names:
+            raise ModelNotFound(f"no model {name!r} here; served: {', '.join(self.names)}", "model")
+
+    def prompt(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """Token ids of a chat, up to where the assistant begins. Raises InvalidRequest."""
+        self.limits.check([message.content for message in messages])
+        return self.text.encode([message.for_template() for message in messages])
 
     def admit(self, body: bytes, target: ModelInfo) -> Admitted:
         """Parse, check, tokenise. Takes as long as the prompt is long: not for the event loop.
@@ -62,16 +95,18 @@ class Admission:
         Raises InvalidRequest naming the parameter, ModelNotFound, ContextLengthExceeded.
         """
         chat = parse_chat_request(body)
-        if chat.model not in self.names:
-            raise ModelNotFound(f"no model {chat.model!r} here; served: {', '.join(self.names)}", "model")
+        self.require_model(chat.model)
         rules = self.rules.overridden(chat.speculation)
-        stopping = stopping_rule(rules.stopping, rules.max_candidates)
+        sampling = _sampling(chat)
+        pinned = _depends_on_costs(rules, sampling) and chat.seed is not None
+        costs = (lambda: self.profile) if pinned else self.costs
+        stopping = stopping_rule(rules.stopping, rules.max_candidates, costs)
         verification(rules.acceptance)
-        prompt = self.text.encode([message.for_template() for message in chat.messages])
+        prompt = self.prompt(chat.messages)
         generation = GenerationRequest(
             session=secrets.token_bytes(SESSION_BYTES),
             prompt=prompt,
-            sampling=_sampling(chat),
+            sampling=sampling,
             stopping=stopping,
             acceptance=rules.acceptance,
             max_tokens=self._max_tokens(chat.asked_tokens, len(prompt), target.context_length),
@@ -80,7 +115,7 @@ class Admission:
             stop=chat.stop,
             seeded=chat.seed is not None,
         )
-        return Admitted(chat, rules, generation)
+        return Admitted(chat, rules, generation, self.profile.version if pinned else None)
 
     def _max_tokens(self, asked: int | None, prompt: int, context_length: int) -> int:
         """At least 1; an answer longer than the context ends with the context."""
@@ -95,6 +130,12 @@ class Admission:
             )
         wanted = self.default_max_tokens if asked is None else asked
         return room if wanted is None else min(wanted, room)
+
+
+def _depends_on_costs(rules: Rules, sampling: SamplingParams) -> bool:
+    """Whether other costs could give another text. Greedy and coupled text is the target's own whatever is drafted."""
+    coupled = verification(rules.acceptance).coupled
+    return rules.stopping == "marginal" and not (coupled or sampling.greedy)
 
 
 def _sampling(chat: ChatRequest) -> SamplingParams:

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
 
@@ -17,24 +17,35 @@ from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from adasd.core.errors import AdasdError, ModelNotFound
+from adasd import __version__
+from adasd.core.errors import AdasdError
 from services.gateway.admission import Admission
+from services.gateway.body import Bodies
 from services.gateway.chat import ChatAnswer, Engine
 from services.gateway.completion import Completion, system_fingerprint
+from services.gateway.documentation import (
+    OF_GATE,
+    body_of,
+    chat_replies,
+    complete,
+    readiness_replies,
+    replies,
+    text_replies,
+)
 from services.gateway.errors import error_response, http_error_response, json_response
 from services.gateway.middleware import Bounded, RequestLog
 from services.gateway.readiness import Capacity, Readiness
+from services.gateway.replies import Alive, Model, ModelList, Version
 from services.gateway.schema import ChatRequest
+from services.gateway.security import METRICS_PATH, Edge, Gate, SecureHeaders
+from services.gateway.tokenizing import TOKENIZER_PATHS, add_tokenizer
 
 CHAT_PATH = "/v1/chat/completions"
-PROBES = ("/healthz", "/readyz", "/metrics")
+PROBES = ("/healthz", "/readyz", METRICS_PATH)
 CLIENT_GONE_STATUS = 499
 PAGE_POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:"
 )
-_CHAT_DOCUMENTATION = {
-    "requestBody": {"required": True, "content": {"application/json": {"schema": ChatRequest.model_json_schema()}}}
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,31 +56,43 @@ class GatewayServices:
     admission: Admission
     readiness: Readiness
     capacity: Capacity
-    max_body_bytes: int = 4 * 2**20
+    bodies: Bodies = field(default_factory=Bodies)
+    edge: Edge = field(default_factory=Edge)
     probe_seconds: float = 1.0
 
 
 def create_app(services: GatewayServices) -> FastAPI:
     """The ASGI application. It takes chat requests once every part has answered."""
-    middleware = [
-        Middleware(RequestLog, quiet=PROBES),
-        Middleware(Bounded, path=CHAT_PATH, capacity=services.capacity, metrics=services.engine.metrics),
-    ]
     app = FastAPI(
         title="AdaSD gateway",
         lifespan=lambda _: _probing(services),
-        middleware=middleware,
+        middleware=_middleware(services),
         docs_url=None,  # they load scripts from elsewhere
         redoc_url=None,
+        redirect_slashes=False,  # a redirect is no error body
     )
     app.exception_handler(AdasdError)(_domain_error)
     app.exception_handler(HTTPException)(_http_error)
     app.exception_handler(ClientDisconnect)(_client_gone)
     _add_chat(app, services)
     _add_models(app, services)
+    add_tokenizer(app, services.admission, services.bodies, services.engine.peers)
     _add_probes(app, services)
     _add_page(app)
+    complete(app.openapi(), services.edge.keys.required, services.edge.open_paths)
     return app
+
+
+def _middleware(services: GatewayServices) -> list[Middleware]:
+    """The outermost first: whoever may not ask costs no place among the requests in hand."""
+    metrics = services.engine.metrics
+    return [
+        Middleware(SecureHeaders),
+        Middleware(RequestLog, quiet=PROBES),
+        *services.edge.cors,
+        Middleware(Gate, edge=services.edge, metrics=metrics),
+        Middleware(Bounded, paths=(CHAT_PATH, *TOKENIZER_PATHS), capacity=services.capacity, metrics=metrics),
+    ]
 
 
 @asynccontextmanager
@@ -84,35 +107,26 @@ async def _probing(services: GatewayServices) -> AsyncIterator[None]:
 def _add_chat(app: FastAPI, services: GatewayServices) -> None:
     engine, metrics = services.engine, services.engine.metrics
 
-    @app.post(CHAT_PATH, openapi_extra=_CHAT_DOCUMENTATION, response_model=None)
+    @app.post(
+        CHAT_PATH,
+        openapi_extra=body_of(ChatRequest, services.admission.names),
+        responses=chat_replies(),
+        response_model=None,
+    )
     async def chat_completions(request: Request) -> Response:
         arrived = time.perf_counter()
         try:
             services.readiness.require()
             target = engine.peers.target
             assert target is not None, "ready means that the verifier has answered"
-            body = await _read(request, services.max_body_bytes)
-            admitted = await asyncio.to_thread(services.admission.admit, body, target)
+            body = await services.bodies.read(request)
+            admitted = await services.bodies.work(services.admission.admit, body, target)
         except (AdasdError, HTTPException) as error:
             metrics.refused(type(error).__name__)
             raise
         metrics.admitted(len(admitted.generation.prompt))
-        completion = Completion(admitted, system_fingerprint(target, engine.peers.draft))
+        completion = Completion(admitted, system_fingerprint(target, engine.peers.draft, admitted.cost_profile))
         return ChatAnswer(engine, admitted, target, completion, services.capacity.abandoned, arrived)
-
-
-async def _read(request: Request, limit: int) -> bytes:
-    """The body, never more of it than `limit` bytes."""
-    declared = request.headers.get("content-length", "")
-    body = bytearray()
-    if not (declared.isdigit() and int(declared) > limit):
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > limit:
-                break
-        else:
-            return bytes(body)
-    raise HTTPException(413, f"the body is larger than {limit} bytes")
 
 
 def _add_models(app: FastAPI, services: GatewayServices) -> None:
@@ -122,31 +136,34 @@ def _add_models(app: FastAPI, services: GatewayServices) -> None:
         length = peers.target.context_length if peers.target else None
         return {"id": name, "object": "model", "created": created, "owned_by": "adasd", "max_model_len": length}
 
-    @app.get("/v1/models", response_model=None)
+    @app.get("/v1/models", responses=replies(ModelList, OF_GATE), response_model=None)
     async def models() -> Response:
         return json_response({"object": "list", "data": [entry(name) for name in names]})
 
-    @app.get("/v1/models/{name:path}", response_model=None)
+    @app.get("/v1/models/{name:path}", responses=replies(Model, (*OF_GATE, 404)), response_model=None)
     async def model(name: str) -> Response:
-        if name not in names:
-            raise ModelNotFound(f"no model {name!r} here; served: {', '.join(names)}", "model")
+        services.admission.require_model(name)
         return json_response(entry(name))
 
 
 def _add_probes(app: FastAPI, services: GatewayServices) -> None:
     readiness, metrics = services.readiness, services.engine.metrics
 
-    @app.get("/healthz", response_model=None)
+    @app.get("/healthz", responses=replies(Alive), response_model=None)
     async def healthz() -> Response:
         return json_response({"status": "alive"})
 
-    @app.get("/readyz", response_model=None)
+    @app.get("/readyz", responses=readiness_replies(), response_model=None)
     async def readyz() -> Response:
         if not readiness.ready:
             return error_response(readiness.unavailable(), problems=readiness.problems)
         return json_response({"status": "ready", "problems": readiness.problems})
 
-    @app.get("/metrics", response_model=None)
+    @app.get("/version", responses=replies(Version), response_model=None)
+    async def version() -> Response:
+        return json_response({"version": __version__})
+
+    @app.get(METRICS_PATH, responses=text_replies(), response_model=None)
     async def metrics_page() -> Response:
         return Response(metrics.exposition(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from starlette.responses import Response
@@ -23,9 +23,11 @@ from adasd.state.base import SessionRecord, SessionStore
 from services.gateway.admission import Admitted
 from services.gateway.boundary import Boundary
 from services.gateway.completion import Completion
+from services.gateway.costs import LiveCosts, RoundWatch
 from services.gateway.generation import Ownership, generate
 from services.gateway.metrics import GatewayMetrics, Outcome
 from services.gateway.peers import Peers
+from services.gateway.round_times import RoundTimes
 from services.gateway.sse import ClientGone, Reply, while_client_listens
 from services.gateway.text import ChatText
 from services.gateway.timing import TimedDrafter, TimedStore, TimedVerifier
@@ -39,24 +41,26 @@ Shown = tuple[tuple[str, ...], Round]
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """What generations run on. owner: this gateway, as sessions name it."""
+    """What generations run on. owner: this gateway, as sessions name it. costs: what their rounds take."""
 
     text: ChatText
     peers: Peers
     store: SessionStore
     metrics: GatewayMetrics
     owner: str
+    costs: LiveCosts = field(default_factory=LiveCosts)
 
-    async def rounds(self, admitted: Admitted, target: ModelInfo) -> AsyncGenerator[Shown, None]:
+    async def rounds(self, admitted: Admitted, target: ModelInfo, times: RoundTimes) -> AsyncGenerator[Shown, None]:
         """Run one generation; closing the iterator ends it."""
         request = admitted.generation
         context, controller = Context(request.prompt), request.controller()
         room = controller.limit - context.base
         boundary = Boundary(request.eos_ids, request.stop, room, self.text.detokenizer())
-        store = TimedStore(self.store, self.metrics)
+        watch = RoundWatch(self.costs)
+        store = TimedStore(self.store, self.metrics, times, watch)
         async with AsyncExitStack() as stack:
-            verifier = TimedVerifier(self.peers.verifier(request), self.metrics)
-            drafter = TimedDrafter(self.peers.drafter(request), self.metrics)
+            verifier = TimedVerifier(self.peers.verifier(request), self.metrics, times, watch)
+            drafter = TimedDrafter(self.peers.drafter(request), self.metrics, times, watch)
             stack.push_async_callback(_close, drafter, verifier)
             await store.create(self._record(admitted, target), AcceptanceState().pack())
             ownership = Ownership(request.session, self.owner, FIRST_EPOCH)
@@ -80,6 +84,7 @@ class Engine:
                 "eos_ids": sorted(request.eos_ids),
                 "stop": list(request.stop),
                 "seeded": request.seeded,
+                "cost_profile": admitted.cost_profile,
             },
             models={
                 "target": target.weights_fingerprint,
@@ -115,6 +120,7 @@ class ChatAnswer(Response):
         self._completion = completion
         self._stopping = stopping
         self._before = arrived
+        self._times = RoundTimes(arrived)
         self._tokens = 0
         self._state = GenerationState()
 
@@ -147,7 +153,7 @@ class ChatAnswer(Response):
                 if not reply.streaming:
                     await reply.event(completion.role_chunk())
                 if trace or any(pieces):
-                    await reply.event(completion.content_chunk(pieces, step))
+                    await reply.event(completion.content_chunk(pieces, step, self._times))
                 if step.state.finish_reason is not None:  # told before the services let go of the session
                     await self._finish_stream(reply)
         return self._finish_reason
@@ -169,10 +175,11 @@ class ChatAnswer(Response):
 
     async def _rounds(self) -> AsyncGenerator[Shown, None]:
         """The engine's rounds, counted."""
-        async with aclosing(self._engine.rounds(self._admitted, self._target)) as rounds:
+        async with aclosing(self._engine.rounds(self._admitted, self._target, self._times)) as rounds:
             async for pieces, step in rounds:
                 self._count(step)
                 yield pieces, step
+                self._times.begin_round()
 
     def _count(self, step: Round) -> None:
         metrics, now, count = self._engine.metrics, time.perf_counter(), len(step.verdict.tokens)

@@ -10,13 +10,15 @@ from adasd.core.decoding import Round
 from adasd.core.messages import ModelInfo
 from adasd.core.progress import GenerationState
 from services.gateway.admission import Admitted
+from services.gateway.round_times import RoundTimes
 
 Body = dict[str, Any]
 
 
-def system_fingerprint(target: ModelInfo, draft: ModelInfo | None) -> str:
-    """Changes with the weights behind an answer."""
-    return f"fp_{target.weights_fingerprint[:8]}_{draft.weights_fingerprint[:8] if draft else 'none'}"
+def system_fingerprint(target: ModelInfo, draft: ModelInfo | None, cost_profile: str | None) -> str:
+    """Changes with the weights behind an answer, and with the costs where its text depends on them."""
+    drafted = draft.weights_fingerprint[:8] if draft else "none"
+    return "_".join(["fp", target.weights_fingerprint[:8], drafted, *([cost_profile] if cost_profile else [])])
 
 
 def speculation_record(state: GenerationState, stopping: str, acceptance: str) -> Body:
@@ -54,10 +56,11 @@ class Completion:
     def role_chunk(self) -> Body:
         return self._chunk({"role": "assistant", "content": ""})
 
-    def content_chunk(self, pieces: tuple[str, ...], step: Round) -> Body:
+    def content_chunk(self, pieces: tuple[str, ...], step: Round, times: RoundTimes) -> Body:
         chunk = self._chunk({"content": "".join(pieces)})
         if self.admitted.chat.speculation.trace:
-            chunk["adasd"] = {"accepted": step.verdict.accepted, "tokens": len(pieces), "pieces": pieces}
+            marks = {"accepted": step.verdict.accepted, "tokens": len(pieces), "pieces": pieces}
+            chunk["adasd"] = {**marks, "drafted": len(step.draft), "timing": times.as_dict()}
         return chunk
 
     def finish_chunk(self, state: GenerationState) -> Body:

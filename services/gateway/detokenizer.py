@@ -55,6 +55,11 @@ class Decoder:
         text: str = self.tokenizer.decode(ids, skip_special_tokens=True)
         return text
 
+    def everything(self, ids: list[int]) -> str:
+        """Control tokens included. Unlike `decode`, the batch method releases the interpreter lock."""
+        (text,) = self.tokenizer.decode_batch([ids], skip_special_tokens=False)
+        return str(text)
+
     def has_text(self, token: int) -> bool:
         """False for special tokens and for padding ids, of which decoders know nothing."""
         return token not in self.silent and self.tokenizer.id_to_token(token) is not None

@@ -44,11 +44,11 @@ async def generate(
         draft, verdict = await _verify(verifier, context, draft, state)
         length, finish = boundary.cut(verdict.tokens)
         draft, verdict = cut_block(draft, verdict, length)
-        new = state.after(draft, verdict, controller.verification.labels, finish)
+        new = state.after(draft, verdict, controller.verification.labels, finish, plan)
         await store.commit(_commit(ownership, verdict, state, new))
         context.extend(verdict.tokens)
         state = new
-        yield Round(draft, verdict, state)
+        yield Round(plan, draft, verdict, state)
 
 
 async def _verify(verifier: Verifier, context: Context, draft: Draft, state: GenerationState) -> tuple[Draft, Verdict]:

@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
 from adasd.core.decoding import Round
 from adasd.core.progress import GenerationState
+from adasd.core.worth import Worth
 from services.gateway.admission import Rules
 
 logger = logging.getLogger(__name__)
@@ -29,6 +30,7 @@ Outcome = Literal["stop", "length", "error", "refused", "cancelled"]
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _CANDIDATES = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 32, 64)
+_RATES = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0)
 _SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 _METHOD = ("stopping", "acceptance")
 _BITS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
@@ -71,6 +73,11 @@ class GatewayMetrics:
         self._floored = counter(f"{spec}_num_floored_tokens", "Candidates refused because the target gives them 0.")
         self._block = histogram(f"{spec}_block_length", "Candidates of a round.", _CANDIDATES)
         self._threshold = histogram(f"{spec}_entropy_threshold_bits", "Entropy threshold at the end of a text.", _BITS)
+        self._decisions = counter(f"{spec}_num_decisions", "Rounds by what was planned: off, probe, draft.", "decision")
+        self._rate = histogram(f"{spec}_going_rate_tokens_per_second", "What a candidate had to beat.", _RATES)
+        self._costs = Gauge(
+            f"{spec}_cost_seconds", "What candidates were weighed against last.", ["part"], registry=registry
+        )
         self._prior = histogram(f"{spec}_acceptance_prior", "P(A) at the end of a text.", _SHARES)
         self._steps: dict[Step, Histogram] = {
             "draft": histogram(f"{spec}_draft_seconds", "Waiting for candidates, network included."),
@@ -146,6 +153,17 @@ class GatewayMetrics:
         self._relaxed.labels(*method).inc(sum(judgement.relaxed for judgement in judgements))
         self._floored.inc(sum(judgement.floored for judgement in judgements))
         self._generated.inc(len(step.verdict.tokens))
+        self._decisions.labels(step.plan.decision).inc()
+        if step.plan.worth is not None:
+            self._weighed(step.plan.worth)
+
+    def _weighed(self, worth: Worth) -> None:
+        if worth.rate > 0.0:
+            self._rate.observe(worth.rate)
+        costs = worth.costs
+        for part, seconds in (("fixed", costs.fixed), ("draft", costs.draft), ("commit", costs.commit)):
+            self._costs.labels(part).set(seconds)
+        self._costs.labels("verify").set(costs.verify[0])
 
     @_harmless
     def learned(self, state: GenerationState) -> None:
@@ -157,11 +175,12 @@ class GatewayMetrics:
             self._prior.observe(state.acceptance.posterior.prior)
 
     @contextmanager
-    def timed(self, step: Step) -> Iterator[None]:
-        """Time a step of a round that succeeds."""
-        begin = time.perf_counter()
-        yield
-        self._observe(step, time.perf_counter() - begin)
+    def timed(self, step: Step) -> Iterator[Callable[[], float]]:
+        """Time a step of a round that succeeds. Gives what it took, in seconds, once it is over."""
+        begin, took = time.perf_counter(), 0.0
+        yield lambda: took
+        took = time.perf_counter() - begin
+        self._observe(step, took)
 
     @_harmless
     def _observe(self, step: Step, seconds: float) -> None:

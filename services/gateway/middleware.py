@@ -1,4 +1,4 @@
-"""Around every request: an id, a line in the log, a bound on chat requests in hand. Plain ASGI, which hides nothing:
+"""Around every request: an id, a line in the log, a bound on requests in hand. Plain ASGI, which hides nothing:
 a client that goes is seen by whoever waits for its messages.
 """
 
@@ -18,6 +18,7 @@ from adasd.core.errors import AdasdError, Overloaded
 from services.gateway.errors import error_response
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.readiness import Capacity
+from services.gateway.security import principal_of
 
 logger = logging.getLogger(__name__)
 
@@ -59,20 +60,21 @@ class RequestLog:
         finally:
             level = logging.DEBUG if scope["path"] in self._quiet else logging.INFO
             route = getattr(scope.get("route"), "path", "no route")  # the path itself may hold anything
-            logger.log(level, "%s %s: %s, %.3f s", scope["method"], route, status, time.perf_counter() - begin)
+            who, seconds = principal_of(scope), time.perf_counter() - begin
+            logger.log(level, "%s %s%s: %s, %.3f s", scope["method"], route, who and f" by {who}", status, seconds)
 
 
 class Bounded:
-    """Refuses requests to `path` beyond the gateway's capacity, before their bodies are read."""
+    """Refuses requests to `paths` beyond the gateway's capacity, before their bodies are read."""
 
-    def __init__(self, app: ASGIApp, path: str, capacity: Capacity, metrics: GatewayMetrics) -> None:
+    def __init__(self, app: ASGIApp, paths: Collection[str], capacity: Capacity, metrics: GatewayMetrics) -> None:
         self._app = app
-        self._path = path
+        self._paths = frozenset(paths)
         self._capacity = capacity
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] != self._path:
+        if scope["type"] != "http" or scope["path"] not in self._paths:
             return await self._app(scope, receive, send)
         try:
             self._capacity.take()

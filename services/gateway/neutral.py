@@ -69,6 +69,17 @@ MESSAGE_FIELDS: Mapping[str, Neutral] = {
     "tool_calls": ([],),
 }
 
+TOKENIZE_FIELDS: Mapping[str, Neutral] = {
+    "add_generation_prompt": (True,),
+    "add_special_tokens": (False,),
+    "chat_template": (),
+    "chat_template_kwargs": ({},),
+    "continue_final_message": (False,),
+    "mm_processor_kwargs": ({},),
+    "return_token_strs": (False,),
+    "tools": ([],),
+}
+
 STREAM_FIELDS: Mapping[str, Neutral] = {"include_obfuscation": (False,)}
 
 _REQUIRED = {"model", "messages", "role", "content"}

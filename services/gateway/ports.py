@@ -6,11 +6,18 @@ from typing import Protocol
 
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.context import Context
+from adasd.core.messages import Timing
 from adasd.core.types import Draft, DraftPlan, Verdict
 
 
 class Drafter(Protocol):
-    """The drafter as one generation sees it. A failure is never the request's: it is a round without candidates."""
+    """The drafter as one generation sees it. A failure is never the request's: it is a round without candidates.
+
+    timing: what the replica told of its time for the last candidates.
+    """
+
+    @property
+    def timing(self) -> Timing: ...
 
     def prefill(self, context: Context) -> None:
         """Start reading the context in the background, beside the verifier's first pass."""
@@ -26,7 +33,10 @@ class Drafter(Protocol):
 
 
 class Verifier(Protocol):
-    """The verifier as one generation sees it."""
+    """The verifier as one generation sees it. timing: what the replica told of its time for the last verdict."""
+
+    @property
+    def timing(self) -> Timing: ...
 
     async def verify(self, context: Context, draft: Draft, state: AcceptanceState, round_number: int) -> Verdict:
         """Judge one block. Raises InvalidDraft (the drafter's fault), ServiceUnavailable, DeadlineExceeded, ..."""

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
-from adasd.core.errors import AdasdError, Overloaded, ServiceUnavailable
+from adasd.core.errors import AdasdError, Overloaded
+from services.gateway.errors import NotReady
+
+logger = logging.getLogger(__name__)
 
 Probe = Callable[[], Awaitable[None]]
 """Raises an AdasdError that says what is wrong."""
 
 NOT_YET = "has not answered yet"
+FAILING = "is not available; the gateway's log says why"
+"""All that the outside is told: a probe's own words name addresses."""
 ABANDON_SECONDS = 3.0
 """For requests that are being ended to close what they hold."""
 
@@ -25,11 +31,12 @@ class Readiness:
         self._spared = frozenset(spared)
         self._unseen = set(probes)
         self._problems = dict.fromkeys(probes, NOT_YET)
+        self._reasons: dict[str, str] = {}  # as last logged
         self.draining = False
 
     @property
     def problems(self) -> dict[str, str]:
-        """By part, what its last probe complained of."""
+        """By part, that its last probe failed, in words for anybody."""
         stopping = {"gateway": "is stopping"} if self.draining else {}
         return {**stopping, **self._problems}
 
@@ -43,13 +50,13 @@ class Readiness:
         return self.started and not self.draining and self._problems.keys() <= self._spared
 
     def require(self) -> None:
-        """Raises ServiceUnavailable where a new request has no chance; what fails later, requests find out."""
+        """Raises NotReady where a new request has no chance; what fails later, requests find out."""
         if self.draining or not self.started:
             raise self.unavailable()
 
-    def unavailable(self) -> ServiceUnavailable:
+    def unavailable(self) -> NotReady:
         reasons = "; ".join(f"{part}: {problem}" for part, problem in self.problems.items())
-        return ServiceUnavailable(f"not ready: {reasons}")
+        return NotReady(f"not ready: {reasons}")
 
     async def watch(self, seconds: float) -> None:
         """Probe all parts again and again, so many seconds apart. Runs until cancelled."""
@@ -65,10 +72,20 @@ class Readiness:
         try:
             await probe()
         except AdasdError as error:
-            self._problems[part] = str(error)
+            self._problems[part] = FAILING
+            self._log(part, str(error))
         else:
             self._problems.pop(part, None)
             self._unseen.discard(part)
+            self._log(part, None)
+
+    def _log(self, part: str, reason: str | None) -> None:
+        """What a probe complained of, once."""
+        if reason is None and self._reasons.pop(part, ""):
+            logger.info("%s is available again", part)
+        elif reason is not None and self._reasons.get(part) != reason:
+            self._reasons[part] = reason
+            logger.warning("%s is not available: %s", part, reason)
 
 
 class Capacity:

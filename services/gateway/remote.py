@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import cycle
 
 from adasd.core.adaptive import AcceptanceState
@@ -23,10 +23,11 @@ from adasd.core.errors import (
     ServiceUnavailable,
     SessionNotFound,
 )
-from adasd.core.messages import ContextDelta, DraftReply, DraftRequest, VerifyReply, VerifyRequest
+from adasd.core.messages import ContextDelta, DraftReply, DraftRequest, Timing, VerifyReply, VerifyRequest
 from adasd.core.types import Draft, DraftPlan, SamplingParams, Verdict
 from adasd.rpc.drafter import DrafterConnection
 from adasd.rpc.options import MessageLimits
+from adasd.rpc.tls import ClientTls
 from adasd.rpc.verifier import VerifierConnection
 from services.gateway.session_stream import SessionStream
 
@@ -47,7 +48,7 @@ class RemoteOptions:
     draft_deadline: for one round; later rounds do not wait for a drafter that is still busy with an earlier one.
     drafter_wait: how long a seeded request waits for a drafter before a round without candidates.
     drafter_backoff: rounds without candidates after a failure, before the drafter is tried again.
-    info_deadline: for an answer to Info.
+    info_deadline: for an answer to Info. tls: with all services alike.
     """
 
     drafter: Sequence[str]
@@ -59,6 +60,7 @@ class RemoteOptions:
     drafter_wait: float = 10.0
     drafter_backoff: float = 0.5
     info_deadline: float = 5.0
+    tls: ClientTls = field(default_factory=ClientTls)
 
 
 class RemoteVerifier:
@@ -75,6 +77,7 @@ class RemoteVerifier:
         self._sampling = sampling
         self._acceptance = acceptance
         self._options = options
+        self.timing = Timing()
 
     async def verify(self, context: Context, draft: Draft, state: AcceptanceState, round_number: int) -> Verdict:
         """Raises DeadlineExceeded, ServiceUnavailable once retries are used up, and what the verifier raises."""
@@ -85,10 +88,12 @@ class RemoteVerifier:
 
         try:
             async with asyncio.timeout(self._options.verify_deadline):
-                return (await self._insist(context, round_number, question)).verdict
+                reply = await self._insist(context, round_number, question)
         except TimeoutError:
             self._stream.drop()
             raise DeadlineExceeded(f"no verdict within {self._options.verify_deadline:g} s") from None
+        self.timing = reply.timing
+        return reply.verdict
 
     async def _insist(
         self, context: Context, round_number: int, question: Callable[[ContextDelta], VerifyRequest]
@@ -135,6 +140,7 @@ class RemoteDrafter:
         self._patient = seeded
         self._busy = False  # with a round that was given up on
         self._again_at = 0.0
+        self.timing = Timing()
 
     def prefill(self, context: Context) -> None:
         if self._client.refusal is not None:
@@ -145,6 +151,7 @@ class RemoteDrafter:
             self._client.failed(error)
 
     async def propose(self, context: Context, plan: DraftPlan, round_number: int) -> Draft:
+        self.timing = Timing()
         if plan.max_candidates == 0 or self._client.refusal is not None:
             return Draft()
         try:
@@ -187,10 +194,11 @@ class RemoteDrafter:
                 await asyncio.sleep(RETRY_PAUSE_SECONDS)
 
     async def _ask(self, context: Context, plan: DraftPlan, round_number: int) -> Draft:
-        draft = (await self._stream.ask(context, round_number, self._question(plan, round_number))).draft
-        if len(draft) > plan.max_candidates:
-            raise InvalidDraft(f"{len(draft)} candidates, at most {plan.max_candidates} were asked for")
-        return draft
+        reply = await self._stream.ask(context, round_number, self._question(plan, round_number))
+        if len(reply.draft) > plan.max_candidates:
+            raise InvalidDraft(f"{len(reply.draft)} candidates, at most {plan.max_candidates} were asked for")
+        self.timing = replace(reply.timing, queue=reply.timing.queue + self._stream.owed_seconds)
+        return reply.draft
 
     def _question(self, plan: DraftPlan, round_number: int) -> Callable[[ContextDelta], DraftRequest]:
         return lambda delta: DraftRequest(delta, self._sampling, plan, round_number)
@@ -204,7 +212,9 @@ class VerifierClient:
 
     def __init__(self, options: RemoteOptions) -> None:
         self.options = options
-        self.connections = tuple(VerifierConnection(address, options.limits) for address in options.verifier)
+        self.connections = tuple(
+            VerifierConnection(address, options.limits, options.tls) for address in options.verifier
+        )
         self._turns = cycle(self.connections)
 
     def open(self, session: bytes, sampling: SamplingParams, acceptance: str) -> RemoteVerifier:
@@ -225,7 +235,7 @@ class DrafterClient:
 
     def __init__(self, options: RemoteOptions, on_failure: Callable[[str], None] = lambda _: None) -> None:
         self.options = options
-        self.connections = tuple(DrafterConnection(address, options.limits) for address in options.drafter)
+        self.connections = tuple(DrafterConnection(address, options.limits, options.tls) for address in options.drafter)
         self.refusal: str | None = None
         self._turns = cycle(self.connections)
         self._on_failure = on_failure

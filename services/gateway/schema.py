@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -16,10 +16,23 @@ MAX_STOP_CHARACTERS = 1024
 MAX_CANDIDATES = 64
 MAX_TOP_K = 2**31 - 1
 INT64 = 2**63
+MAX_NAME_CHARACTERS = 256
 
 
-class _Model(BaseModel):
+class Strict(BaseModel):
+    """What a client sends: of exactly these types, nothing more."""
+
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+StrictT = TypeVar("StrictT", bound=Strict)
+
+
+class TextPart(Strict):
+    """A content part as a client writes it."""
+
+    type: Literal["text"]
+    text: str
 
 
 def _joined_parts(content: object) -> object:
@@ -51,22 +64,31 @@ def _checked_stop(stop: object) -> object:
     return tuple(stops)
 
 
-class Message(_Model):
+StopText = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]
+StopTexts = Annotated[list[StopText], Field(min_length=1, max_length=MAX_STOP_STRINGS)]
+TextParts = Annotated[list[TextPart], Field(min_length=1)]
+ModelName = Annotated[str, Field(max_length=MAX_NAME_CHARACTERS)]
+
+
+class Message(Strict):
     """One turn. `developer` is OpenAI's newer word for `system`."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: Annotated[str, BeforeValidator(_joined_parts)]
+    content: Annotated[str, BeforeValidator(_joined_parts, json_schema_input_type=str | TextParts)]
 
     def for_template(self) -> dict[str, str]:
         return {"role": "system" if self.role == "developer" else self.role, "content": self.content}
 
 
-class StreamOptions(_Model):
+class StreamOptions(Strict):
     include_usage: bool = False
 
 
-class Speculation(_Model):
-    """How to draft and accept; what is left out is the server's choice. trace: mark accepted tokens in the stream."""
+class Speculation(Strict):
+    """How to draft and accept; what is left out is the server's choice.
+
+    trace: the stream tells of every round which tokens were accepted, and where its time went.
+    """
 
     stopping: str | None = None
     acceptance: str | None = None
@@ -74,21 +96,21 @@ class Speculation(_Model):
     trace: bool = False
 
 
-class ChatRequest(_Model):
+class ChatRequest(Strict):
     """A request whose every field is honoured. user, safety_identifier, prompt_cache_key: labels without an effect."""
 
-    model: str
+    model: ModelName
     messages: list[Message] = Field(min_length=1)
     stream: bool = False
     stream_options: StreamOptions | None = None
-    max_tokens: int | None = Field(default=None, ge=1)
-    max_completion_tokens: int | None = Field(default=None, ge=1)
+    max_tokens: int | None = Field(default=None, ge=1, lt=INT64)
+    max_completion_tokens: int | None = Field(default=None, ge=1, lt=INT64)
     temperature: float = Field(default=1.0, ge=0.0, le=2.0)
     top_p: float = Field(default=1.0, gt=0.0, le=1.0)
     top_k: int = Field(default=0, ge=-1, le=MAX_TOP_K)
     min_p: float = Field(default=0.0, ge=0.0, le=1.0)
     seed: int | None = Field(default=None, ge=-INT64, lt=INT64)
-    stop: Annotated[tuple[str, ...], BeforeValidator(_checked_stop)] = ()
+    stop: Annotated[tuple[str, ...], BeforeValidator(_checked_stop, json_schema_input_type=StopText | StopTexts)] = ()
     speculation: Speculation = Speculation()
     user: str | None = None
     safety_identifier: str | None = None
@@ -104,9 +126,24 @@ class ChatRequest(_Model):
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
 
 
+class TokenizeRequest(Strict):
+    """Either a text, or messages as of a chat."""
+
+    model: ModelName | None = None
+    prompt: str | None = None
+    messages: list[Message] | None = Field(default=None, min_length=1)
+
+
+class DetokenizeRequest(Strict):
+    """Token ids, as `/tokenize` gives them."""
+
+    model: ModelName | None = None
+    tokens: list[Annotated[int, Field(ge=0)]]
+
+
 def parse_chat_request(body: bytes) -> ChatRequest:
     """The request in a JSON body. Raises InvalidRequest naming the first parameter at fault."""
-    request = _validated(_neutral_removed(_json_object(body)))
+    request = validated(ChatRequest, _neutral_removed(json_object(body)))
     both = (request.max_tokens, request.max_completion_tokens)
     if None not in both and both[0] != both[1]:
         raise InvalidRequest("max_tokens and max_completion_tokens are two names of one limit and differ", "max_tokens")
@@ -115,7 +152,8 @@ def parse_chat_request(body: bytes) -> ChatRequest:
     return request
 
 
-def _json_object(body: bytes) -> dict[str, Any]:
+def json_object(body: bytes) -> dict[str, Any]:
+    """Raises InvalidRequest if a body is anything else."""
     try:
         parsed = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -127,26 +165,32 @@ def _json_object(body: bytes) -> dict[str, Any]:
 
 def _neutral_removed(parsed: Mapping[str, Any]) -> dict[str, Any]:
     request = without_neutral(parsed, set(ChatRequest.model_fields), REQUEST_FIELDS)
-    messages = request.get("messages")
-    if isinstance(messages, list):
-        request["messages"] = [
-            _inner(message, f"messages[{i}]", Message, MESSAGE_FIELDS) for i, message in enumerate(messages)
-        ]
+    request |= messages_without_neutral(request)
     for name, model, fields in (("stream_options", StreamOptions, STREAM_FIELDS), ("speculation", Speculation, {})):
         if name in request:
             request[name] = _inner(request[name], name, model, fields)
     return request
 
 
-def _inner(value: object, path: str, model: type[_Model], fields: Mapping[str, Neutral]) -> object:
+def messages_without_neutral(request: Mapping[str, Any]) -> dict[str, Any]:
+    """`messages`, if the request has a list of them, each without fields that ask for nothing."""
+    messages = request.get("messages")
+    if not isinstance(messages, list):
+        return {}
+    places = enumerate(messages)
+    return {"messages": [_inner(message, f"messages[{i}]", Message, MESSAGE_FIELDS) for i, message in places]}
+
+
+def _inner(value: object, path: str, model: type[Strict], fields: Mapping[str, Neutral]) -> object:
     if not isinstance(value, dict):
         return value
     return without_neutral(value, set(model.model_fields), fields, f"{path}.")
 
 
-def _validated(request: Mapping[str, Any]) -> ChatRequest:
+def validated(kind: type[StrictT], request: Mapping[str, Any]) -> StrictT:
+    """Raises InvalidRequest naming the first parameter at fault."""
     try:
-        return ChatRequest.model_validate(request)
+        return kind.model_validate(request)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         param = _path(first["loc"])

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from types import FrameType
+from typing import Any
 
 import uvicorn
 
+from adasd.rpc.tls import ServerTls
 from services.gateway.readiness import Capacity, Readiness
 
 CLOSE_SECONDS = 3
 """For clients to read the end of their replies."""
+
+
+def https_options(https: ServerTls) -> dict[str, Any]:
+    """uvicorn's, for TLS towards clients; empty for plain HTTP. Raises InvalidRequest naming the file at fault."""
+    if https.credentials() is None:
+        return {}
+    options = {"ssl_certfile": https.certificate, "ssl_keyfile": https.key}
+    if https.client_ca is None:
+        return options
+    return {**options, "ssl_ca_certs": str(https.client_ca), "ssl_cert_reqs": ssl.CERT_REQUIRED}
 
 
 class DrainingServer(uvicorn.Server):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -14,13 +15,17 @@ Answer = TypeVar("Answer", bound=DraftReply | VerifyReply)
 
 
 class SessionStream(Generic[Question, Answer]):
-    """The stream of one session, opened when needed, and how much of the context its peer has been sent."""
+    """The stream of one session, opened when needed, and how much of the context its peer has been sent.
+
+    owed_seconds: how long the last question waited for answers to earlier messages, a prefill's for one.
+    """
 
     def __init__(self, open_stream: Callable[[], Duplex[Question, Answer]], session: bytes) -> None:
         self._open = open_stream
         self._session = session
         self._duplex: Duplex[Question, Answer] | None = None
         self._sent = 0
+        self.owed_seconds = 0.0
 
     def send(self, context: Context, question: Callable[[ContextDelta], Question]) -> Duplex[Question, Answer]:
         """Send what the peer has not seen of the context, and the question about it."""
@@ -34,9 +39,10 @@ class SessionStream(Generic[Question, Answer]):
 
     async def ask(self, context: Context, round_number: int, question: Callable[[ContextDelta], Question]) -> Answer:
         """The answer to a round's question; answers that are still owed to earlier messages are skipped."""
-        duplex = self._opened()
+        duplex, begin = self._opened(), time.perf_counter()
         while duplex.pending:
             await duplex.receive()
+        self.owed_seconds = time.perf_counter() - begin
         base = context.base
         self.send(context, question)
         while True:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
 
@@ -9,21 +11,32 @@ from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from adasd.rpc.options import MAX_VOCABULARY, MessageLimits
+from adasd.rpc.tls import ClientTls, ServerTls
 from adasd.state.connection import StoreSettings
 from services.environment import NESTED
-from services.gateway.admission import Rules
+from services.gateway.admission import PromptLimits, Rules
+from services.gateway.body import Bodies
+from services.gateway.keys import KeyRing, Principal
 from services.gateway.remote import RemoteOptions
 from services.gateway.schema import MAX_CANDIDATES
+from services.gateway.security import LOOPBACK_HOSTS
 
 
 class GatewaySettings(BaseSettings):
     """drafter, verifier: addresses, several separated by commas. tokenizer: model folder with tokenizer and template.
 
     model_name, model_aliases (separated by commas): what clients call the model; the folder's name by default.
-    stopping, acceptance, max_candidates: rules of requests that name none. default_max_tokens: as the rules; none is
-    the rest of the context. max_requests: chat requests in hand at a time. max_vocabulary: that of the services.
+    stopping, acceptance, max_candidates: rules of requests that name none. cost_profile: JSON file of a `CostProfile`,
+    against which `marginal` weighs candidates of seeded requests; by default the nominal one.
+    default_max_tokens: as the rules; none is the rest of the context. max_requests: chat requests in hand at a time.
+    max_vocabulary: that of the services.
     grace_seconds: what running answers get after SIGTERM. probe_seconds: between two looks at the services.
-    The other times, in seconds, are those of `RemoteOptions`; `store` is `StoreSettings`.
+    keys (lines separated by commas), keys_file: as `services.gateway.keys` has them; with neither anybody may ask.
+    key_rate (a minute), key_concurrency: of keys that name none. cors_origins, hosts (names the gateway may
+    be called by; without keys on a loopback address its own, else any): separated by commas.
+    max_body_bytes, body_seconds, tokenizer_threads: of `Bodies`. max_messages, max_message_characters: `PromptLimits`.
+    The other times, in seconds, are those of `RemoteOptions`. store: `StoreSettings`. tls: towards the services.
+    https: towards clients, whose keys travel with every request; plain HTTP without it.
     """
 
     model_config = SettingsConfigDict(
@@ -45,9 +58,21 @@ class GatewaySettings(BaseSettings):
     stopping: str = "adasd"
     acceptance: str = "adasd-anchored"
     max_candidates: int | None = Field(default=None, ge=1, le=MAX_CANDIDATES)
+    cost_profile: Path | None = None
     default_max_tokens: int | None = Field(default=None, ge=1)
     max_body_bytes: int = Field(default=4 * 2**20, ge=1)
+    body_seconds: float = Field(default=30.0, gt=0)
+    tokenizer_threads: int = Field(default=2, ge=1)
+    max_messages: int = Field(default=2048, ge=1)
+    max_message_characters: int = Field(default=2**20, ge=1)
     max_requests: int = Field(default=256, ge=1)
+    keys: SecretStr | None = None
+    keys_file: Path | None = None
+    key_rate: int | None = Field(default=None, ge=1)
+    key_concurrency: int | None = Field(default=None, ge=1)
+    metrics_need_key: bool = False
+    cors_origins: str = ""
+    hosts: str = ""
     max_vocabulary: int = Field(default=MAX_VOCABULARY, ge=1)
     verify_deadline: float = Field(default=60.0, gt=0)
     verifier_retry: float = Field(default=10.0, ge=0)
@@ -59,6 +84,8 @@ class GatewaySettings(BaseSettings):
     probe_seconds: float = Field(default=1.0, gt=0)
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     store: StoreSettings = StoreSettings()
+    tls: ClientTls = ClientTls()
+    https: ServerTls = ServerTls()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -66,8 +93,34 @@ class GatewaySettings(BaseSettings):
         return (self.model_name or self.tokenizer.resolve().name, *_split(self.model_aliases))
 
     @property
+    def allowed_hosts(self) -> tuple[str, ...]:
+        """Empty for any."""
+        if self.hosts or (self.keys, self.keys_file) != (None, None) or not is_loopback(self.host):
+            return tuple(host.lower() for host in _split(self.hosts))
+        return (*LOOPBACK_HOSTS, self.host)
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        return _split(self.cors_origins)
+
+    @property
     def rules(self) -> Rules:
         return Rules(self.stopping, self.acceptance, self.max_candidates)
+
+    @property
+    def prompt_limits(self) -> PromptLimits:
+        return PromptLimits(self.max_messages, self.max_message_characters)
+
+    @property
+    def key_ring(self) -> KeyRing:
+        """Raises InvalidRequest naming the line at fault."""
+        listed = None if self.keys is None else self.keys.get_secret_value()
+        return KeyRing(listed, self.keys_file, Principal("", self.key_rate, self.key_concurrency))
+
+    @property
+    def bodies(self) -> Bodies:
+        threads = ThreadPoolExecutor(self.tokenizer_threads, thread_name_prefix="text")
+        return Bodies(self.max_body_bytes, self.body_seconds, threads)
 
     @property
     def remote(self) -> RemoteOptions:
@@ -81,7 +134,16 @@ class GatewaySettings(BaseSettings):
             drafter_wait=self.drafter_wait,
             drafter_backoff=self.drafter_backoff,
             info_deadline=self.info_deadline,
+            tls=self.tls,
         )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address; names other than localhost are not looked up."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _split(listed: str) -> tuple[str, ...]:

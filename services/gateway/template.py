@@ -67,11 +67,13 @@ class ChatTemplate:
         self.literals = _literals(environment, source)
 
     def render(self, messages: Sequence[Mapping[str, str]], mark: Callable[[str], str] = _as_written) -> str:
-        """The prompt up to where the assistant begins. `mark` is applied to every content.
+        """The prompt up to where the assistant begins. `mark` is applied to all that a message says but its role.
 
         Raises InvalidRequest with the template's own message where it refuses the messages.
         """
-        marked = [{**message, "content": mark(message["content"])} for message in messages]
+        marked = [
+            {name: value if name == "role" else mark(value) for name, value in message.items()} for message in messages
+        ]
         try:
             return self._template.render(
                 messages=marked, tools=None, documents=None, add_generation_prompt=True, **self._variables
@@ -79,6 +81,10 @@ class ChatTemplate:
         except jinja2.TemplateError as error:
             reason = error.message or type(error).__name__
             raise InvalidRequest(f"the model's chat template refuses these messages: {reason}", "messages") from error
+        except (TypeError, ValueError, LookupError, ArithmeticError) as error:
+            raise InvalidRequest(
+                f"the model's chat template fails on these messages with {type(error).__name__}", "messages"
+            ) from error
 
 
 def _literals(environment: ImmutableSandboxedEnvironment, source: str) -> tuple[str, ...]:

@@ -51,6 +51,14 @@ class ChatText:
         """
         return tuple(self._encoder.encode(self._template.render(messages, self._encoder.mark)))
 
+    def encode_text(self, text: str) -> tuple[int, ...]:
+        """Token ids of a text by itself; what looks like a control token in it is text."""
+        return tuple(self._encoder.encode(self._encoder.mark(text)))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids below `vocabulary`, control tokens included."""
+        return self._decoder.everything(list(ids))
+
     def detokenizer(self) -> IncrementalDetokenizer:
         """A detokenizer for one text."""
         return self._decoder.start()

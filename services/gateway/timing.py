@@ -6,16 +6,27 @@ from dataclasses import dataclass
 
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.context import Context
+from adasd.core.messages import Timing
 from adasd.core.types import Draft, DraftPlan, Verdict
 from adasd.state.base import Commit, SessionRecord, SessionStore, StoredSession
+from services.gateway.costs import RoundWatch
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.ports import Drafter, Verifier
+from services.gateway.round_times import RoundTimes
+
+ID_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class TimedDrafter:
     inner: Drafter
     metrics: GatewayMetrics
+    times: RoundTimes
+    watch: RoundWatch
+
+    @property
+    def timing(self) -> Timing:
+        return self.inner.timing
 
     def prefill(self, context: Context) -> None:
         self.inner.prefill(context)
@@ -23,8 +34,11 @@ class TimedDrafter:
     async def propose(self, context: Context, plan: DraftPlan, round_number: int) -> Draft:
         if plan.max_candidates == 0:
             return await self.inner.propose(context, plan, round_number)
-        with self.metrics.timed("draft"):
-            return await self.inner.propose(context, plan, round_number)
+        with self.metrics.timed("draft") as took, self.times.step("draft") as step:
+            draft = await self.inner.propose(context, plan, round_number)
+            step.told = self.inner.timing
+        self.watch.drafted(took(), self.inner.timing, len(draft))
+        return draft
 
     async def close(self) -> None:
         await self.inner.close()
@@ -34,10 +48,19 @@ class TimedDrafter:
 class TimedVerifier:
     inner: Verifier
     metrics: GatewayMetrics
+    times: RoundTimes
+    watch: RoundWatch
+
+    @property
+    def timing(self) -> Timing:
+        return self.inner.timing
 
     async def verify(self, context: Context, draft: Draft, state: AcceptanceState, round_number: int) -> Verdict:
-        with self.metrics.timed("verify"):
-            return await self.inner.verify(context, draft, state, round_number)
+        with self.metrics.timed("verify") as took, self.times.step("verify") as step:
+            verdict = await self.inner.verify(context, draft, state, round_number)
+            step.told = self.inner.timing
+        self.watch.verified(took(), len(draft))
+        return verdict
 
     async def close(self) -> None:
         await self.inner.close()
@@ -47,13 +70,18 @@ class TimedVerifier:
 class TimedStore:
     inner: SessionStore
     metrics: GatewayMetrics
+    times: RoundTimes
+    watch: RoundWatch
 
     async def create(self, record: SessionRecord, state: bytes) -> None:
-        await self.inner.create(record, state)
+        with self.times.step("create"):
+            await self.inner.create(record, state)
 
     async def commit(self, commit: Commit) -> None:
-        with self.metrics.timed("commit"):
+        with self.metrics.timed("commit") as took, self.times.step("commit") as step:
             await self.inner.commit(commit)
+            step.bytes = ID_BYTES * len(commit.tokens) + sum(len(patch) for _, patch in commit.patches)
+        self.watch.committed(took())
 
     async def load(self, session: bytes) -> StoredSession | None:
         return await self.inner.load(session)

@@ -11,8 +11,10 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 from adasd.core.errors import DeadlineExceeded, InvalidRequest, Overloaded, ServiceUnavailable
-from adasd.core.messages import ModelInfo
+from adasd.core.messages import ModelInfo, Timing
+from adasd.runtime.batching import Schedule
 from adasd.runtime.device import DeviceThread
+from adasd.runtime.engine import Engine, Work
 from adasd.runtime.loading import Loaded
 from adasd.runtime.replica import Replica
 from services.replica.metrics import ReplicaMetrics
@@ -23,23 +25,29 @@ T = TypeVar("T")
 
 RELEASE_PAUSE_SECONDS = 0.05
 
-Work = Callable[[Replica[Any], Callable[[], bool]], T]
-"""Runs on the device thread; asks the second argument before each forward whether anybody still waits."""
-
 
 class ReplicaHost:
     """A replica, once it is loaded, and who holds which of its sessions.
 
     work_seconds: bound on the work for one message, the wait for the device included.
-    max_streams: generations at a time; one more is refused with Overloaded.
+    max_streams: generations at a time; one more is refused with Overloaded. schedule: of the batches.
     """
 
-    def __init__(self, device: DeviceThread, metrics: ReplicaMetrics, work_seconds: float, max_streams: int) -> None:
+    def __init__(
+        self,
+        device: DeviceThread,
+        metrics: ReplicaMetrics,
+        work_seconds: float,
+        max_streams: int,
+        schedule: Schedule | None = None,
+    ) -> None:
         self._device = device
         self.metrics = metrics
         self._work_seconds = work_seconds
         self._max_streams = max_streams
+        self._schedule = schedule
         self._replica: Replica[Any] | None = None
+        self._engine: Engine | None = None
         self._info: ModelInfo | None = None
         self._streams = 0
         self._holders: dict[bytes, Generation] = {}
@@ -48,12 +56,13 @@ class ReplicaHost:
     async def load(self, loader: Callable[[], Loaded], max_vocabulary: int) -> None:
         """Load the model on the device thread. Raises what `loader` raises."""
         began = time.monotonic()
-        replica = await self._device.run(lambda: Replica(*loader()))
+        replica = await self._device.run(lambda: Replica(*loader(), self._schedule))
         info = replica.info()
         if info.vocabulary > max_vocabulary:
             raise InvalidRequest(
                 f"{info.name} has {info.vocabulary} ids, messages are sized for {max_vocabulary}", "max_vocabulary"
             )
+        self._engine = Engine(self._device, replica, self._max_streams, self.metrics.stepped)
         self._replica, self._info = replica, info
         logger.info("loaded in %.1f s: %s", time.monotonic() - began, info)
 
@@ -101,22 +110,16 @@ class ReplicaHost:
                 except Overloaded:
                     await asyncio.sleep(RELEASE_PAUSE_SECONDS)
 
-    async def run(self, work: Work[T], cancelled: Callable[[], bool]) -> T:
-        """Run on the device thread. Raises DeadlineExceeded, and what `work` raises."""
-        replica = self._replica
-        assert replica is not None
+    async def run(self, work: Work[T], cancelled: Callable[[], bool]) -> tuple[T, Timing]:
+        """The result, and where the time went. Raises DeadlineExceeded, Overloaded, and what the work raises."""
+        assert self._engine is not None
         try:
             async with asyncio.timeout(self._work_seconds):
-                return await self._device.run(self._timed, work, replica, cancelled)
+                result, timing = await self._engine.run(work, cancelled)
         except TimeoutError:
             raise DeadlineExceeded(f"not done within {self._work_seconds:g} s") from None
-
-    def _timed(self, work: Work[T], replica: Replica[Any], cancelled: Callable[[], bool]) -> T:
-        began = time.perf_counter()
-        try:
-            return work(replica, cancelled)
-        finally:
-            self.metrics.forwarded(time.perf_counter() - began)
+        self.metrics.took(timing)
+        return result, timing
 
 
 class Generation:
@@ -131,8 +134,11 @@ class Generation:
         """Nobody waits for the running work any more."""
         self._cancelled.set()
 
-    async def run(self, session: bytes, work: Work[T]) -> T:
-        """Work for the session. Raises DeadlineExceeded, InvalidRequest for a second session on one stream."""
+    async def run(self, session: bytes, work: Work[T]) -> tuple[T, Timing]:
+        """The result, and where the time went.
+
+        Raises DeadlineExceeded, InvalidRequest for a second session on one stream.
+        """
         if self.session not in (None, session):
             raise InvalidRequest("one stream serves one session", "context.session")
         self.session = session

@@ -5,16 +5,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from typing import Literal, ParamSpec
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from adasd.core.messages import Timing
 
 logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 
 ServiceName = Literal["drafter", "verifier"]
+
+BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 FORWARD_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """Seconds: from a warm round on a small GPU to a cold prefill on a CPU."""
@@ -37,7 +41,8 @@ class ReplicaMetrics:
     """`adasd_<service>_*`; one registry a process.
 
     requests: streams opened. rounds: messages answered. candidates: drafted or judged. errors: by class of
-    `adasd.core.errors`. forward_seconds: on the device, without the wait for it.
+    `adasd.core.errors`. forward_seconds, queue_seconds, rules_seconds: of a message, in the model's passes, waiting for
+    them, and in sampling or judging. batch_size: messages in a pass.
     """
 
     def __init__(self, service: ServiceName, registry: CollectorRegistry) -> None:
@@ -47,8 +52,12 @@ class ReplicaMetrics:
         self._candidates = Counter(f"{prefix}_candidates", "Candidates in these rounds.", registry=registry)
         self._errors = Counter(f"{prefix}_errors", "Faults by class.", ["type"], registry=registry)
         self._inflight = Gauge(f"{prefix}_inflight_streams", "Streams open now.", registry=registry)
-        self._forward = Histogram(
-            f"{prefix}_forward_seconds", "Device time of a round.", registry=registry, buckets=FORWARD_BUCKETS
+        seconds = partial(Histogram, registry=registry, buckets=FORWARD_BUCKETS)
+        self._forward = seconds(f"{prefix}_forward_seconds", "A message's time in passes of the model.")
+        self._queue = seconds(f"{prefix}_queue_seconds", "A message's wait for the device.")
+        self._rules = seconds(f"{prefix}_rules_seconds", "A message's time in sampling or judging.")
+        self._batch = Histogram(
+            f"{prefix}_batch_size", "Messages in a pass of the model.", registry=registry, buckets=BATCH_BUCKETS
         )
 
     @contextmanager
@@ -82,5 +91,12 @@ class ReplicaMetrics:
         self._errors.labels(type(error).__name__).inc()
 
     @harmless
-    def forwarded(self, seconds: float) -> None:
-        self._forward.observe(seconds)
+    def took(self, timing: Timing) -> None:
+        self._forward.observe(timing.forward)
+        self._queue.observe(timing.queue)
+        self._rules.observe(timing.rules)
+
+    @harmless
+    def stepped(self, messages: int) -> None:
+        if messages:
+            self._batch.observe(messages)

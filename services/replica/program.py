@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -13,6 +14,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 
 from adasd.core.errors import AdasdError
 from adasd.rpc.server import Server, Service, serve
+from adasd.runtime.batching import Schedule
 from adasd.runtime.device import DeviceThread
 from adasd.runtime.loading import load_model
 from adasd.runtime.options import Role
@@ -23,6 +25,11 @@ from services.replica.settings import ReplicaSettings
 
 logger = logging.getLogger(__name__)
 
+SPINS = "20000"
+"""How long torch's threads spin for the next kernel, as libgomp counts; read when torch is imported. Its own default
+keeps a core busy for milliseconds after a pass, which on one machine is the other model's; none at all wakes too late.
+"""
+
 SettingsT = TypeVar("SettingsT", bound=ReplicaSettings)
 
 
@@ -30,6 +37,7 @@ def run(
     kind: type[SettingsT], name: ServiceName, role: Role, service: Callable[[ReplicaHost, SettingsT], Service]
 ) -> None:
     """The whole program: settings, logging, serving. Ends the process with a message for what cannot be served."""
+    os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
     try:
         settings = read_settings(kind)
         logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -46,10 +54,12 @@ async def _serve(
     if settings.metrics_port is not None:
         http, _ = start_http_server(settings.metrics_port, settings.host, registry)
         logger.info("metrics on %s:%d", settings.host, http.server_port)
-    # A stream has one piece of work in hand at a time, and leaves one release behind.
+    # A stream has one message in hand at a time, and leaves one release behind.
     async with DeviceThread(capacity=2 * settings.max_streams) as device:
-        host = ReplicaHost(device, ReplicaMetrics(name, registry), settings.work_seconds, settings.max_streams)
-        server = Server(service(host, settings), settings.limits)
+        schedule = Schedule(settings.runtime.prefill_chunk, settings.runtime.running_chunk)
+        metrics = ReplicaMetrics(name, registry)
+        host = ReplicaHost(device, metrics, settings.work_seconds, settings.max_streams, schedule)
+        server = Server(service(host, settings), settings.limits, tls=settings.tls)
         loader = partial(load_model, settings.model, role, settings.runtime)
         load = partial(host.load, loader, settings.max_vocabulary)
         await serve(server, load, settings.host, settings.port, settings.grace_seconds)

@@ -8,6 +8,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings
 
 from adasd.rpc.options import MAX_CANDIDATES, MAX_VOCABULARY, MessageLimits
+from adasd.rpc.tls import ServerTls
 from adasd.runtime.options import RuntimeOptions
 
 
@@ -17,7 +18,7 @@ class ReplicaSettings(BaseSettings):
     metrics_port: of a Prometheus endpoint on the same host; none without it.
     grace_seconds: what running streams get to finish after SIGTERM. work_seconds: bound on the work for one message.
     max_streams: generations at a time. max_candidates: longest block. max_vocabulary: messages are sized for it;
-    the gateway's must be the same. runtime: how to run the model.
+    the gateway's must be the same. runtime: how to run the model. tls: towards the gateway; plain text by default.
     """
 
     model: str
@@ -31,6 +32,7 @@ class ReplicaSettings(BaseSettings):
     max_vocabulary: int = Field(MAX_VOCABULARY, ge=1)
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     runtime: RuntimeOptions = RuntimeOptions()
+    tls: ServerTls = ServerTls()
 
     @property
     def limits(self) -> MessageLimits:

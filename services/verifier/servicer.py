@@ -37,9 +37,11 @@ class VerifyGeneration:
 
     async def verify(self, request: VerifyRequest) -> VerifyReply:
         self._check(request)
-        verdict = await self._generation.run(request.context.session, lambda replica, _: replica.verify(request))
+        verdict, timing = await self._generation.run(
+            request.context.session, lambda replica: replica.verify_steps(request)
+        )
         self._host.metrics.answered(len(request.draft))
-        return VerifyReply(request.round_number, request.context.base, verdict)
+        return VerifyReply(request.round_number, request.context.base, verdict, timing)
 
     def _check(self, request: VerifyRequest) -> None:
         vocabulary = self._host.info().vocabulary

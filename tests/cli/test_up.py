@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -56,12 +57,16 @@ def chat(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_from_up_to_an_answered_chat_and_down_again(start: Start) -> None:
+def test_from_up_to_an_answered_chat_and_down_again(start: Start, tmp_path: Path) -> None:
     process, log = start("--port", "0")
     url = wait_for(process, log, r"ready\s+(http://\S+)")
     answered = chat(url, "hello", "--max-tokens", "20", "--temperature", "0")
     assert answered.returncode == 0, answered.stderr
     assert re.search(r"20 tokens, [\d.]+ tokens/s, acceptance \d+%, mean length [\d.]+", answered.stdout)
+    trace = tmp_path / "trace.json"
+    traced = chat(url, "hello", "--max-tokens", "20", "--trace", str(trace))
+    assert "| commit |" in traced.stdout
+    assert {event["name"] for event in json.loads(trace.read_text())["traceEvents"]} >= {"round 0", "verify", "commit"}
     refused = chat(url, "hello", "--temperature=-1")
     assert refused.returncode == 1
     assert "temperature" in refused.stderr

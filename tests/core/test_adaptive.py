@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from adasd.core.adaptive import PACKED_BYTES, AcceptanceState, patches
 from adasd.core.progress import Counters, GenerationState
+from adasd.core.prospects import PROSPECT_BYTES
 from adasd.core.types import Draft, Judgement, Verdict
 
 BLOCK = Draft((4, 5, 6), (0.5, 1.5, 2.5), ())
@@ -72,7 +75,24 @@ def test_packed_state_stays_within_three_kilobytes_and_a_round_changes_little_of
     assert changed < 100
 
 
-@pytest.mark.parametrize("packed", [b"", b"\x00" * PACKED_BYTES, b"\x01\x00" + b"\x00" * (PACKED_BYTES - 2)])
+def test_a_state_of_the_first_version_has_no_prospects_yet() -> None:
+    state = after(ACCEPTED, REJECTED)
+    first = struct.pack("<H", 1) + state.pack()[2:-PROSPECT_BYTES]
+    again = AcceptanceState.unpack(first)
+    assert again.rejected_entropy == state.rejected_entropy
+    assert again.pack() == state.pack()
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [
+        b"",
+        b"\x00" * PACKED_BYTES,
+        b"\x01\x00" + AcceptanceState().pack()[2:],
+        b"\x03\x00" + AcceptanceState().pack()[2:],
+        AcceptanceState().pack() + b"\x00",
+    ],
+)
 def test_another_version_or_size_is_refused(packed: bytes) -> None:
     with pytest.raises(ValueError, match="acceptance state"):
         AcceptanceState.unpack(packed)

@@ -13,15 +13,18 @@ from adasd.core.acceptance import AcceptanceRule, ExactAcceptance
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.backend import Proposal
 from adasd.core.context import Context
+from adasd.core.costs import CostProfile
 from adasd.core.decoding import Controller, TokenBoundary, decode
 from adasd.core.drafting import draft_block
 from adasd.core.draws import DrawKey, Draws
 from adasd.core.host import HostTarget
+from adasd.core.marginal import Marginal
 from adasd.core.rows import dense_row, sparse_row
 from adasd.core.sampling import entropy_bits
 from adasd.core.stopping import AdaSDStopping, Fixed, Off, StoppingRule
 from adasd.core.types import Draft, DraftPlan, Evidence, FloatArray, Judgement, Row, Verdict
 from adasd.core.verification import RatioVerification
+from adasd.core.worth import ENTROPY_NODES, Worth
 from tests.core.branching import BranchingDraws, KeyOf, by_base, by_position, enumerate_outcomes
 
 LENGTH = 4
@@ -109,7 +112,19 @@ def distance(pair: Pair, key_of: KeyOf = by_base) -> float:
     return max(abs(found.get(text, 0.0) - expected.get(text, 0.0)) for text in found.keys() | expected.keys())
 
 
+COSTS = CostProfile("tests", fixed=0.3, draft=0.1, verify=(1.0, 1.2, 1.4, 1.6))
+
+
+@dataclass(frozen=True)
+class Selective:
+    """A marginal plan under which candidates from flat rows are left out once their step is taken, others kept."""
+
+    def plan(self, state: AcceptanceState) -> DraftPlan:
+        return DraftPlan(3, worth=Worth(tuple(np.linspace(1.0, 0.0, ENTROPY_NODES) ** 4), 0.6, 0.95, COSTS))
+
+
 STOPPING = [Off(), Fixed(1), Fixed(2), Fixed(3), AdaSDStopping(), AdaSDStopping(2)]
+STOPPING += [Marginal(3, lambda: COSTS), Selective()]
 
 
 @pytest.mark.parametrize("stopping", STOPPING, ids=repr)

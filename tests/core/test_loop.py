@@ -15,6 +15,7 @@ from adasd.core.drafting import draft_block
 from adasd.core.draws import CounterDraws
 from adasd.core.errors import InvalidRequest
 from adasd.core.host import HostKernels, HostTarget
+from adasd.core.marginal import Marginal
 from adasd.core.progress import Counters, GenerationState
 from adasd.core.rows import PointRow, dense_row
 from adasd.core.stopping import AdaSDStopping, Fixed, Off, stopping_rule
@@ -59,6 +60,7 @@ def test_rules_by_name() -> None:
     assert stopping_rule("fixed", 3) == Fixed(3)
     assert stopping_rule("adasd", None) == AdaSDStopping(20)
     assert stopping_rule("off", None) == Off()
+    assert stopping_rule("marginal", 7) == Marginal(7)
     for name, count in (("off", 3), ("svip", None), ("adasd", 0), ("fixed", -1)):
         with pytest.raises(InvalidRequest):
             stopping_rule(name, count)

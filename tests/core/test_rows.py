@@ -20,6 +20,7 @@ from adasd.core.rows import (
     probabilities,
     round_weights,
     sparse_row,
+    sparse_rows,
 )
 from adasd.core.types import Draft, IntArray, Row
 
@@ -68,6 +69,15 @@ def test_sparse_row(shares: list[float], random: np.random.Generator) -> None:
     assert isinstance(row, PointRow) == (len(row.ids) == 1)
     assert isinstance(row, PointRow) or int(row.weights.max()) < 2**16
     assert row.weight(9) == row.weight(10 + len(shares)) == row.weight(-1) == 0
+
+
+def test_rows_side_by_side_are_those_alone() -> None:
+    """Ids of probability 0 are left out, wherever they stand and even if listed twice."""
+    ids = np.array([[5, 2, 9, 9], [3, 1, 0, 2]])
+    first, second = sparse_rows(ids, np.array([[2.0, 5.0, 1.0, 0.0], [0.0, 0.5, 0.0, 0.0]]))
+    expected = sparse_row(ids[0, :3], np.array([0.25, 0.625, 0.125]))
+    assert (first.ids.tolist(), first.weights.tolist()) == (expected.ids.tolist(), expected.weights.tolist())
+    assert second == PointRow(1)
 
 
 def test_dense_row() -> None:

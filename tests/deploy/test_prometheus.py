@@ -23,7 +23,8 @@ EXPORTER = shutil.which("prometheus-redis-exporter")
 needs_prometheus = pytest.mark.skipif(not PROMETHEUS, reason="no prometheus on the PATH (Debian: prometheus)")
 needs_promtool = pytest.mark.skipif(not PROMTOOL, reason="no promtool on the PATH (Debian: prometheus)")
 PATIENCE = 60.0
-METHODS = [("adasd", "adasd"), ("fixed", "exact"), ("adasd", "adasd-anchored"), ("fixed", "coupled"), ("off", "exact")]
+RULES = ["adasd adasd", "fixed exact", "adasd adasd-anchored", "fixed coupled", "marginal exact", "off exact"]
+METHODS = [rules.split() for rules in RULES]
 COMPARISON = re.compile(r" (<|>|==) ")
 
 

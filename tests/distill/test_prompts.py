@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from adasd.core.errors import InvalidRequest
-from adasd.distill.prompts import Prompt, is_held_out, parse_source, read_prompts, split_prompts
+from adasd.distill.prompts import Prompt, distinct_prompts, is_held_out, parse_source, read_prompts, split_prompts
 
 
 def _file(folder: Path, name: str, items: list[object]) -> Path:
@@ -82,3 +82,30 @@ def test_a_line_that_is_not_json_is_named(tmp_path: Path) -> None:
     path.write_text('"a prompt"\n{broken\n')
     with pytest.raises(InvalidRequest, match=r"x\.jsonl:2 is not JSON"):
         list(read_prompts("set", path))
+
+
+def test_distinct_prompts_are_the_first_ones_or_those_a_seed_draws(tmp_path: Path) -> None:
+    path = _file(tmp_path, "test.jsonl", ["a", "b", "a", *(f"number {index}" for index in range(30))])
+    assert [prompt.turns for prompt in distinct_prompts(path, 3)] == [("a",), ("b",), ("number 0",)]
+    drawn = distinct_prompts(path, 10, seed=1)
+    assert drawn == distinct_prompts(path, 10, seed=1) != distinct_prompts(path, 10, seed=2)
+    assert len({prompt.turns for prompt in drawn}) == 10
+    with pytest.raises(InvalidRequest, match="holds 32 distinct prompts, 33"):
+        distinct_prompts(path, 33)
+    with pytest.raises(InvalidRequest, match="no such file"):
+        distinct_prompts(tmp_path / "absent.jsonl", 1)
+
+
+def test_a_json_file_holds_one_list_and_blank_lines_are_nothing(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text('["a", {"question": "b"}]')
+    (tmp_path / "y.json").write_text('{"examples": ["a"]}')
+    (tmp_path / "z.jsonl").write_text('"a"\n\n"b"\n')
+    for name in ("x.json", "z.jsonl"):
+        assert [prompt.turns for prompt in distinct_prompts(tmp_path / name, 2)] == [("a",), ("b",)]
+    with pytest.raises(InvalidRequest, match=r"y\.json holds no list"):
+        distinct_prompts(tmp_path / "y.json", 1)
+
+
+def test_turns_that_are_no_texts_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="holds no prompt"):
+        distinct_prompts(_file(tmp_path, "x.jsonl", [{"turns": [["user", "hello"]]}]), 1)

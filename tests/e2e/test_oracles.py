@@ -10,7 +10,7 @@ from adasd.core.stopping import stopping_rule
 from adasd.core.types import SamplingParams
 from tests.e2e.conftest import Served
 
-STOPPING = ["off", "fixed", "adasd"]
+STOPPING = ["off", "fixed", "adasd", "marginal"]
 ACCEPTANCE = ["exact", "adasd", "adasd-anchored", "coupled"]
 
 

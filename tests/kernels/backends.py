@@ -26,15 +26,15 @@ class Backend:
     dtype: torch.dtype = torch.float32
 
     def propose(self, logits: FloatArray, sampling: SamplingParams, support: int | None = DEFAULT_SUPPORT) -> Proposal:
-        return self._kernels(support).propose(self._logits(logits), sampling)
+        return self.kernels(support).propose(self.logits(logits), sampling)
 
     def target(self, logits: FloatArray, sampling: SamplingParams) -> TargetRows[CounterDraws]:
-        return self._kernels(DEFAULT_SUPPORT).target(self._logits(logits), sampling)
+        return self.kernels(DEFAULT_SUPPORT).target(self.logits(logits), sampling)
 
-    def _kernels(self, support: int | None) -> Kernels[Any, CounterDraws]:
+    def kernels(self, support: int | None = DEFAULT_SUPPORT) -> Kernels[Any, CounterDraws]:
         return DeviceKernels(support) if self.device else HostKernels(support)
 
-    def _logits(self, logits: FloatArray) -> Any:
+    def logits(self, logits: FloatArray) -> Any:
         with np.errstate(over="ignore"):
             tensor = torch.from_numpy(np.asarray(logits, dtype=np.float64)).to(self.dtype)
         return tensor if self.device else tensor.to(torch.float64).numpy()

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from adasd.core.draws import CounterDraws, DrawKey, Purpose
 from adasd.core.rows import SPARSE_TOTAL
 from adasd.core.types import FloatArray, Row, SamplingParams
-from adasd.kernels.warping import WIDTHS
 from tests.kernels.backends import DEVICE, HOST, Backend, block, target_probabilities
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -132,7 +131,7 @@ def test_round(rows: list[list[float]], sampling: SamplingParams, seed: int, sup
 )
 def test_wide_vocabulary_with_ties(dtype: torch.dtype, sampling: SamplingParams) -> None:
     """Cuts inside, at the edge of and beyond what is ranked first, in one block; ids tie at every one of them."""
-    vocabulary = WIDTHS[-1] + 700
+    vocabulary = 4800
     logits = np.stack(
         [
             quantised(1, vocabulary, 0.25),

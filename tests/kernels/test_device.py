@@ -14,7 +14,8 @@ from adasd.kernels.device import DeviceKernels
 from adasd.kernels.divergence import js_divergence_on_support
 from adasd.kernels.draws import gumbel, inverse_cdf, splitmix64
 from adasd.kernels.rows import padded, scattered
-from adasd.kernels.warping import Cut, attempt, forced, kept_count, mass_and_entropy, uncut
+from adasd.kernels.selection import likeliest
+from adasd.kernels.warping import SEARCHES, Cut, Search, attempt, forced, kept_count, mass_and_entropy, uncut
 from tests.kernels.backends import block
 
 SAMPLINGS = (
@@ -74,12 +75,15 @@ def test_rows_off_the_wire_are_read_only() -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("search", [Search(64), Search(64, window=True)], ids=["first", "window"])
 @pytest.mark.parametrize("sampling", [SAMPLINGS[0], SAMPLINGS[2]], ids=["plain", "all"])
-def test_every_tensor_is_made_where_the_logits_are(dtype: torch.dtype, sampling: SamplingParams) -> None:
+def test_every_tensor_is_made_where_the_logits_are(
+    dtype: torch.dtype, sampling: SamplingParams, search: Search
+) -> None:
     """On the `meta` device nothing is computed, but tensors of different devices still do not mix."""
     meta = torch.device("meta")
     rows = torch.empty((3, 500), dtype=dtype, device=meta)
-    warped = attempt(rows, sampling, width=64)
+    warped = attempt(rows, sampling, search)
     draft = block([1, 3], [PointRow(1), sparse_row(np.array([1, 3]), np.array([0.5, 0.5]))])
     candidates = padded(draft, meta)
     p = warped.rows(slice(2)).at(candidates.ids)
@@ -93,6 +97,38 @@ def test_every_tensor_is_made_where_the_logits_are(dtype: torch.dtype, sampling:
         gumbel([1, 2**64 - 1], warped.ids()).masked_fill(~warped.kept(rows, warped.ids())[:2], 0.0),
     ]
     assert {tensor.device for tensor in made} == {meta}
+
+
+@pytest.mark.parametrize("count", [1, 2, 37, 333, 2500, 4999, 5000])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_likeliest_are_those_of_topk(count: int, dtype: torch.dtype) -> None:
+    rows = torch.randn(3, 5000, generator=torch.Generator().manual_seed(4)).to(dtype)
+    rows[1, ::2] = -torch.inf
+    rows[2, 7] = torch.nan
+    rows[0, -1] = 9.0  # beside the stacks
+    values, ids = likeliest(rows, count)
+    torch.testing.assert_close(values, rows.topk(count).values, rtol=0.0, atol=0.0, equal_nan=True)
+    torch.testing.assert_close(rows.gather(-1, ids), values, rtol=0.0, atol=0.0, equal_nan=True)
+    assert all(len(set(row)) == count for row in ids.tolist())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("top_k", [0, 900])
+@pytest.mark.parametrize(("top_p", "min_p"), [(0.5, 0.0), (0.95, 0.0), (1.0 - 1e-12, 0.0), (0.95, 1e-3), (1.0, 1e-3)])
+def test_a_window_finds_the_cut_that_ranking_everything_finds(
+    dtype: torch.dtype, top_k: int, top_p: float, min_p: float
+) -> None:
+    """On rows from peaked to flat, so that the cut comes after few ids and after most."""
+    scales = torch.tensor([[8.0], [3.0], [1.5], [1.0], [0.3]])
+    rows = (torch.randn(5, 6000, generator=torch.Generator().manual_seed(5)) * scales).to(dtype)
+    rows[:, ::11] = -torch.inf
+    sampling = SamplingParams(1.0, top_k, top_p, min_p)
+    window, everything = (attempt(rows, sampling, search).cut for search in SEARCHES[1:])
+    found = window.found[:, 0]
+    assert int(found.sum()) >= 3
+    assert torch.equal(window.value[found], everything.value[found])
+    assert torch.equal(window.first_id[found], everything.first_id[found])
+    torch.testing.assert_close(window.mass[found], everything.mass[found], rtol=1e-12, atol=0.0)
 
 
 def test_ids_of_weight_0_are_not_counted_as_kept() -> None:

@@ -8,9 +8,11 @@ import numpy as np
 from hypothesis import strategies as st
 
 from adasd.core.context import context_hash
+from adasd.core.costs import CostProfile
 from adasd.core.messages import ContextDelta, DraftReply, DraftRequest, ModelInfo, VerifyReply, VerifyRequest
 from adasd.core.rows import PointRow, sparse_row
 from adasd.core.types import Draft, DraftPlan, Emission, Judgement, Row, SamplingParams, Verdict
+from adasd.core.worth import ENTROPY_NODES, Worth
 
 INFO = ModelInfo("toy", 257, 512, (0, 3), "vocabulary", "weights", 200)
 
@@ -35,7 +37,24 @@ samplings = st.builds(
     seed=st.integers(0, 2**64 - 1),
     choice=words,
 )
-plans = st.builds(DraftPlan, st.integers(0, 1000), st.floats(0.0, 20.0) | st.just(math.inf), st.booleans())
+seconds = st.floats(0.0, 1e3)
+profiles = st.builds(
+    CostProfile,
+    st.text(),
+    seconds,
+    seconds,
+    st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=9).map(lambda table: tuple(sorted(table))),
+    seconds,
+)
+nodes = st.lists(unit, min_size=ENTROPY_NODES, max_size=ENTROPY_NODES).map(tuple)
+worths = st.builds(Worth, nodes, unit, st.floats(0.0, 1e6), profiles)
+plans = st.builds(
+    DraftPlan,
+    st.integers(0, 64),
+    st.floats(0.0, 20.0) | st.just(math.inf),
+    st.booleans(),
+    st.none() | worths,
+)
 rows: st.SearchStrategy[Row] = words.map(PointRow) | st.lists(words, min_size=2, max_size=9, unique=True).map(
     lambda ids: sparse_row(np.array(ids, dtype=np.int64), np.full(len(ids), 1 / len(ids)))
 )

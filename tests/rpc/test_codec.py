@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from adasd.core.errors import AdasdError, InvalidDraft, InvalidRequest
 from adasd.core.messages import DraftReply, DraftRequest, ModelInfo, VerifyReply, VerifyRequest
 from adasd.core.types import Draft
+from adasd.core.worth import ENTROPY_NODES
 from adasd.rpc import codec
 from adasd.rpc.rows import OpaqueRow, encode_row
 from adasd.rpc.v1 import common_pb2, drafter_pb2, verifier_pb2
@@ -66,6 +67,11 @@ def context(**fields: Any) -> common_pb2.Context:
 SAMPLING = common_pb2.Sampling(temperature=1, top_p=1)
 
 
+def worth(**fields: Any) -> drafter_pb2.Worth:
+    sound = {"acceptance": [0.5] * ENTROPY_NODES, "costs": drafter_pb2.CostProfile(verify=[1.0])}
+    return drafter_pb2.Worth(**{**sound, **fields})
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
@@ -88,6 +94,12 @@ def test_a_malformed_context_is_refused_by_name(fields: dict[str, Any], param: s
         (common_pb2.Sampling(temperature=math.nan, top_p=1), None, "temperature"),
         (common_pb2.Sampling(temperature=1), None, "top_p"),
         (SAMPLING, drafter_pb2.DraftPlan(entropy_threshold=math.nan), "plan.entropy_threshold"),
+        (SAMPLING, drafter_pb2.DraftPlan(max_candidates=65, worth=worth()), "plan.max_candidates"),
+        (SAMPLING, drafter_pb2.DraftPlan(worth=worth(acceptance=[0.5])), "plan.worth.acceptance"),
+        (SAMPLING, drafter_pb2.DraftPlan(worth=worth(mean=math.nan)), "plan.worth.acceptance"),
+        (SAMPLING, drafter_pb2.DraftPlan(worth=worth(rate=math.inf)), "plan.worth.rate"),
+        (SAMPLING, drafter_pb2.DraftPlan(worth=worth(costs=drafter_pb2.CostProfile(verify=[2, 1]))), "verify"),
+        (SAMPLING, drafter_pb2.DraftPlan(worth=worth(costs=drafter_pb2.CostProfile(verify=[1], draft=-1))), "draft"),
     ],
 )
 def test_numbers_that_make_no_sense_are_refused_by_name(

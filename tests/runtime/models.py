@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -24,7 +25,9 @@ from transformers import (
 from adasd.core.messages import ModelInfo
 from adasd.core.types import FloatArray
 from adasd.runtime.base import CausalRuntime, Segment
-from adasd.runtime.hf import HFRuntime
+from adasd.runtime.decoder import Decoder
+from adasd.runtime.modules import ModuleBody
+from adasd.runtime.ragged import RaggedRuntime
 from adasd.runtime.student import TrimmedLlamaConfig, TrimmedLlamaForCausalLM
 from adasd.runtime.toy import ToyRuntime, ToySpec
 
@@ -51,10 +54,11 @@ SHAPE: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A runtime and its oracle: logits of all positions from one pass without any cache, [length, vocabulary]."""
+    """A runtime and its oracle: logits of all positions from one pass without any cache, [length, width]."""
 
     runtime: CausalRuntime[Any]
     full: Callable[[Sequence[int]], FloatArray]
+    width: int = VOCABULARY
 
 
 def info(vocabulary: int = VOCABULARY, context_length: int = CONTEXT) -> ModelInfo:
@@ -97,7 +101,9 @@ ARCHITECTURES: dict[str, Callable[[], PreTrainedModel]] = {
     "gemma3": gemma3,
     "student": student,
 }
-SUBJECTS = ["toy", *ARCHITECTURES]
+WRITTEN_OUT = ["llama", "qwen2", "mistral", "student"]
+"""Those that a `Decoder` serves too."""
+SUBJECTS = ["toy", *ARCHITECTURES, *(f"decoder {name}" for name in WRITTEN_OUT)]
 
 
 @cache
@@ -111,15 +117,27 @@ def subject(name: str) -> Subject:
     if name == "toy":
         spec = ToySpec(seed=5, vocab=VOCABULARY, context=CONTEXT)
         return Subject(ToyRuntime(spec), lambda ids: read_once(ToyRuntime(spec), ids))
-    return hf_subject(model(name), info(), CHUNK)
+    kind, _, architecture = name.rpartition(" ")
+    network = model(architecture)
+    body = Decoder(network, CONTEXT, "float32") if kind else ModuleBody(deepcopy(network))
+    return torch_subject(network, RaggedRuntime(body, info(), torch.device("cpu")))
 
 
-def hf_subject(network: PreTrainedModel, described: ModelInfo, chunk: int) -> Subject:
+def ragged(name: str, kv_positions: int | None = None) -> RaggedRuntime:
+    """The modules of a small model as a runtime."""
+    return RaggedRuntime(ModuleBody(deepcopy(model(name))), info(), torch.device("cpu"), kv_positions)
+
+
+def torch_subject(network: PreTrainedModel, runtime: RaggedRuntime) -> Subject:
+    columns = slice(None) if runtime.columns is None else runtime.columns
+
     @torch.inference_mode()
     def full(ids: Sequence[int]) -> FloatArray:
-        return network(input_ids=torch.tensor([list(ids)]), use_cache=False).logits[0].double().numpy()
+        logits = network(input_ids=torch.tensor([list(ids)]), use_cache=False).logits[0]
+        return logits[:, columns].double().numpy()
 
-    return Subject(HFRuntime(network, described, chunk), full)
+    width = runtime.info().vocabulary if runtime.columns is None else len(runtime.columns)
+    return Subject(runtime, full, width)
 
 
 def read_once(runtime: CausalRuntime[Any], ids: Sequence[int]) -> FloatArray:

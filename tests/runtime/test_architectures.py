@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -18,8 +19,8 @@ from transformers import (
 
 from adasd.core.errors import InvalidRequest, SessionNotFound
 from adasd.runtime.base import Segment
-from adasd.runtime.cache import HEADROOM, RollableLayer
-from adasd.runtime.hf import HFRuntime
+from adasd.runtime.modules import ModuleBody
+from adasd.runtime.ragged import RaggedRuntime
 from tests.runtime.models import SHAPE, info, model
 
 
@@ -47,26 +48,18 @@ def openai_gpt() -> PreTrainedModel:
 )
 def test_state_that_cannot_be_rolled_back_is_refused_by_name(build: Any, reason: str) -> None:
     with pytest.raises(InvalidRequest, match=reason):
-        HFRuntime(build(), info())
-
-
-def test_a_chunk_must_hold_a_position() -> None:
-    with pytest.raises(InvalidRequest, match="prefill_chunk"):
-        HFRuntime(model("llama"), info(), prefill_chunk=0)
+        ModuleBody(build())
 
 
 def test_a_failed_pass_leaves_the_session_at_its_base() -> None:
-    network = model("qwen2")
-    runtime = HFRuntime(network, info(), prefill_chunk=2)
+    network = deepcopy(model("qwen2"))
+    runtime = RaggedRuntime(ModuleBody(network), info(), torch.device("cpu"))
     runtime.forward([Segment(b"s", 0, [1, 2, 3], 0)])
-    passes: list[int] = []
 
-    def fail_on_the_second_pass(*_: object) -> None:
-        passes.append(1)
-        if len(passes) == 2:
-            raise RuntimeError("out of memory")
+    def fail(*_: object) -> None:
+        raise RuntimeError("out of memory")
 
-    hook = network.get_submodule("model.layers.2").register_forward_pre_hook(fail_on_the_second_pass)
+    hook = network.get_submodule("model.layers.2").register_forward_pre_hook(fail)
     try:
         with pytest.raises(RuntimeError, match="out of memory"):
             runtime.forward([Segment(b"s", 2, [4, 5, 6, 7], 1)])
@@ -77,38 +70,3 @@ def test_a_failed_pass_leaves_the_session_at_its_base() -> None:
     (after,) = runtime.forward([Segment(b"s", 2, [9], 1)])
     (fresh,) = runtime.forward([Segment(b"t", 0, [1, 2, 9], 1)])
     torch.testing.assert_close(after, fresh, atol=1e-4, rtol=1e-4)
-
-
-def states(length: int, offset: int = 0) -> torch.Tensor:
-    """Keys of one head of width 1 that say their position."""
-    return torch.arange(offset, offset + length, dtype=torch.float32).reshape(1, 1, length, 1)
-
-
-def held(layer: RollableLayer) -> list[int]:
-    assert layer.keys is not None
-    return [int(position) for position in layer.keys.flatten()]
-
-
-def test_reading_and_rolling_back_move_the_end_of_one_buffer() -> None:
-    layer = RollableLayer()
-    layer.update(states(3), states(3))
-    buffer = layer.keys.untyped_storage().data_ptr()
-    layer.crop(-2)
-    keys, values = layer.update(states(4, offset=50), states(4, offset=70))
-    assert keys.flatten().tolist() == [0, 50, 51, 52, 53]
-    assert values.flatten().tolist() == [0, 70, 71, 72, 73]
-    assert keys.untyped_storage().data_ptr() == buffer
-    assert layer.get_seq_length() == 5
-
-
-def test_a_buffer_that_grows_keeps_what_it_holds() -> None:
-    layer = RollableLayer()
-    layer.update(states(2), states(2))
-    layer.crop(-1)
-    length = 3 * HEADROOM
-    layer.update(states(length, offset=1), states(length, offset=1))
-    assert held(layer) == list(range(length + 1))
-    layer.crop(-layer.get_seq_length())
-    assert layer.get_seq_length() == 0
-    layer.update(states(1, offset=9), states(1, offset=9))
-    assert held(layer) == [9]

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM
 
 from adasd.core.errors import ContextLengthExceeded, InvalidRequest, SessionNotFound
 from adasd.runtime.base import Segment
-from tests.runtime.models import CONTEXT, SUBJECTS, VOCABULARY, Subject, hf_subject, subject
+from adasd.runtime.loading import RuntimeOptions, load_model
+from adasd.runtime.pair import ensure_demo_pair
+from adasd.runtime.student import load_student
+from tests.runtime.models import CONTEXT, SUBJECTS, VOCABULARY, Subject, subject, torch_subject
 
 TOLERANCE = 1e-4
 
@@ -59,13 +63,13 @@ def test_any_split_into_forwards_and_rollbacks_gives_the_logits_of_one_pass(name
 
 def test_rows_none(each: Subject, session: bytes) -> None:
     (logits,) = each.runtime.forward([Segment(session, 0, [1, 2, 3], 0)])
-    assert tuple(logits.shape) == (0, VOCABULARY)
+    assert tuple(logits.shape) == (0, each.width)
 
 
 def test_a_segment_without_ids_only_rolls_back(each: Subject, session: bytes) -> None:
     each.runtime.forward([Segment(session, 0, [1, 2, 3], 0)])
     (logits,) = each.runtime.forward([Segment(session, 1, [], 0)])
-    assert tuple(logits.shape) == (0, VOCABULARY)
+    assert tuple(logits.shape) == (0, each.width)
     with pytest.raises(SessionNotFound):
         each.runtime.forward([Segment(session, 2, [4], 1)])
 
@@ -129,19 +133,15 @@ def test_a_session_may_be_in_a_batch_once(each: Subject, session: bytes) -> None
 
 @pytest.fixture(scope="module")
 def pair() -> dict[str, Subject]:
-    from adasd.runtime.loading import RuntimeOptions, load_model
-    from adasd.runtime.pair import ensure_demo_pair
-
     folders = ensure_demo_pair()
-    options = RuntimeOptions(threads=2, target=folders.target)
-    return {
-        "target": _real(folders.target, load_model(str(folders.target), "target", options)[0]),
-        "draft": _real(folders.draft, load_model(str(folders.draft), "draft", options)[0]),
-    }
-
-
-def _real(folder: Path, runtime: Any) -> Subject:
-    return hf_subject(runtime._model, runtime.info(), 32)
+    options = RuntimeOptions(threads=2, target=folders.target, dtype="float32")
+    target = AutoModelForCausalLM.from_pretrained(folders.target, dtype=torch.float32)
+    draft = load_student(folders.draft, target)
+    runtimes: list[Any] = [
+        load_model(str(folders.target), "target", options)[0],
+        load_model(str(folders.draft), "draft", options)[0],
+    ]
+    return {"target": torch_subject(target, runtimes[0]), "draft": torch_subject(draft, runtimes[1])}
 
 
 @pytest.mark.pair

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.context import context_hash
-from adasd.core.errors import ContextLengthExceeded, InvalidRequest, NumericalFault, SessionNotFound
+from adasd.core.errors import ContextLengthExceeded, InvalidRequest, NumericalFault, ServiceUnavailable, SessionNotFound
 from adasd.core.host import HostKernels
 from adasd.core.messages import ContextDelta, DraftRequest, VerifyRequest
 from adasd.core.types import Draft, DraftPlan, FloatArray, SamplingParams, Verdict
 from adasd.kernels.device import DeviceKernels
 from adasd.runtime.base import Segment
-from adasd.runtime.hf import HFRuntime
+from adasd.runtime.batching import Schedule
+from adasd.runtime.modules import ModuleBody
+from adasd.runtime.ragged import RaggedRuntime
 from adasd.runtime.replica import Replica
 from adasd.runtime.toy import ToyRuntime, ToySpec
-from tests.runtime.models import CHUNK, info, model
+from tests.runtime.models import CHUNK, info, model, ragged
 
 SESSION = b"s" * 16
 PROMPT = [3, 1, 4, 1, 5]
@@ -32,7 +36,7 @@ def toy(spec: str = "seed=1,vocab=32,eos_bias=-inf") -> Replica[Any]:
 
 
 def llama() -> Replica[Any]:
-    return Replica(HFRuntime(model("llama"), info(), CHUNK), DeviceKernels(None))
+    return Replica(ragged("llama"), DeviceKernels(None), Schedule(CHUNK, 2, 1))
 
 
 def delta(ids: Sequence[int], start: int = 0, session: bytes = SESSION) -> ContextDelta:
@@ -153,8 +157,9 @@ def test_cancelling_ends_a_block_early() -> None:
         asked.append(True)
         return len(asked) > 2
 
-    draft = toy().propose(DraftRequest(delta(PROMPT), SAMPLING, DraftPlan(8), 0), cancelled)
-    assert len(draft) == 2
+    with pytest.raises(ServiceUnavailable, match="nobody waits"):
+        toy().propose(DraftRequest(delta(PROMPT), SAMPLING, DraftPlan(8), 0), cancelled)
+    assert len(asked) == 3
 
 
 def test_candidates_fit_into_the_context() -> None:
@@ -183,8 +188,8 @@ def test_nan_names_the_side_it_came_from() -> None:
 
 def test_a_forward_that_failed_leaves_no_trace() -> None:
     """The pass dies in the second layer, when the first has read already; the same message then works."""
-    network = model("llama")
-    replica = llama()
+    network = deepcopy(model("llama"))
+    replica = Replica(RaggedRuntime(ModuleBody(network), info(), torch.device("cpu")), DeviceKernels(None))
     expected = verify(llama(), delta([*PROMPT, 8, 9]), Draft())
     verify(replica, delta(PROMPT), Draft())
 

@@ -11,14 +11,20 @@ import urllib.request
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
+from adasd.core.adaptive import AcceptanceState
 from adasd.core.context import Context
 from adasd.core.errors import ServiceUnavailable
 from adasd.rpc.verifier import VerifierConnection
+from services.environment import read_settings
+from services.gateway.remote import VerifierClient
+from services.gateway.settings import GatewaySettings
 from tests.rpc.test_server import health
-from tests.services.replicas import LIMITS, PROMPT, TARGET, verify_request
+from tests.rpc.test_tls import Certificates
+from tests.services.replicas import LIMITS, NOTHING, PROMPT, SAMPLING, TARGET, new_session, verify_request
 
 PATIENCE = 60.0
 
@@ -63,6 +69,27 @@ async def program(service: str, **settings: str) -> AsyncIterator[Program]:
 
 
 LISTENING = r"listening on 127\.0\.0\.1:(\d+)"
+
+
+async def test_both_ends_speak_tls_if_their_settings_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pki = Certificates(tmp_path)
+    server = {"TLS__CERTIFICATE": pki.server[0], "TLS__KEY": pki.server[1], "TLS__CLIENT_CA": pki.ca}
+    client = {"TLS__ROOT": pki.ca, "TLS__CERTIFICATE": pki.client[0], "TLS__KEY": pki.client[1], "TOKENIZER": tmp_path}
+    async with program("verifier", MODEL=TARGET, PORT="0", **{name: str(path) for name, path in server.items()}) as run:
+        address = f"127.0.0.1:{await run.logged(LISTENING)}"
+        await run.logged(r"(Verifier serving)")
+        for name, value in {**client, "DRAFTER": address, "VERIFIER": address, "REDIS_URL": "unix:///nowhere"}.items():
+            monkeypatch.setenv(f"ADASD_GATEWAY_{name}", str(value))
+        verifiers = VerifierClient(read_settings(GatewaySettings).remote)
+        verifier = verifiers.open(new_session(), SAMPLING, "exact")
+        verdict = await verifier.verify(Context(PROMPT), NOTHING, AcceptanceState(), 0)
+        assert len(verdict.tokens) == 1
+        await verifier.close()
+        await verifiers.close()
+        stranger = VerifierConnection(address, LIMITS)
+        with pytest.raises(ServiceUnavailable, match="asked in plain text"):
+            await stranger.info(PATIENCE)
+        await stranger.close()
 
 
 async def test_sigterm_drains_the_running_stream_and_exits_with_0() -> None:

@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from adasd.core.context import Context
-from adasd.core.messages import DraftReply, DraftRequest, ModelInfo
+from adasd.core.messages import DraftReply, DraftRequest, ModelInfo, Timing
 from adasd.core.rows import PointRow
 from adasd.core.types import Draft, DraftPlan
 from adasd.rpc.drafter import DrafterService
@@ -32,6 +33,7 @@ from tests.services.replicas import (
 )
 
 PLAN = DraftPlan(4)
+TOLD = Timing(forwards=2, queue=0.25, forward=0.5, rules=0.125)
 
 
 @asynccontextmanager
@@ -75,6 +77,20 @@ async def test_rounds_share_one_call_and_a_plan_of_0_makes_none() -> None:
         assert service.metric("rounds_total") == 20  # reading the context is no round
 
 
+async def test_a_drafter_that_was_not_asked_for_a_while_catches_up_with_one_message() -> None:
+    context = Context(PROMPT)
+    async with running("drafter") as service, remote(service.address) as drafter:
+        assert await rounds(drafter, context, 1) == [4]
+        for _ in range(50):
+            assert await drafter.propose(context, DraftPlan(0), context.generated) == Draft()
+            context.extend([9])
+        block = await drafter.propose(context, PLAN, context.generated)
+        assert service.calls.counts == {"Propose": 1}
+        assert service.metric("rounds_total") == 2
+    expected = Replica(*load_model(TARGET, "draft", RuntimeOptions())).propose(draft_request(context, 4))
+    assert (block.ids, block.entropies) == (expected.ids, expected.entropies)
+
+
 async def test_candidates_are_the_replicas_own() -> None:
     context, failures = Context(PROMPT), list[str]()
     replica = Replica(*load_model(TARGET, "draft", RuntimeOptions()))
@@ -116,7 +132,7 @@ async def test_a_lost_session_costs_a_round() -> None:
     async with running("drafter") as service, remote(service.address, failures=failures, drafter_backoff=0) as drafter:
         await rounds(drafter, context, 2)
         assert service.host._replica is not None
-        service.host._replica._sessions.clear()
+        service.host._replica._sessions._sessions.clear()
         assert await rounds(drafter, context, 2) == [0, 4]
     assert failures == ["SessionNotFound"]
 
@@ -141,7 +157,7 @@ class Scripted:
         await self.may_answer.wait()
         count = min(self.length, 99 * request.plan.max_candidates)
         draft = Draft((5,) * count, (1.0,) * count, (PointRow(5),) * count)
-        return DraftReply(request.round_number, request.context.base, draft)
+        return DraftReply(request.round_number, request.context.base, draft, TOLD)
 
 
 @asynccontextmanager
@@ -165,6 +181,21 @@ async def test_a_slow_drafter_costs_one_deadline_and_is_heard_again_once_it_has_
         await candidates_again(drafter, context)
     assert handler.asked[0] == 0
     assert len(handler.asked) == 2  # the prefill survived, and nothing was asked while it went on
+
+
+async def test_what_the_replica_tells_of_its_time_is_known_and_waiting_for_a_prefill_is_queueing() -> None:
+    context, handler = Context(PROMPT), Scripted()
+    async with scripted(handler) as drafter:
+        drafter.prefill(context)
+        waiting = asyncio.create_task(drafter.propose(context, PLAN, 0))
+        await until(lambda: len(handler.asked) == 1)
+        handler.may_answer.set()
+        assert await waiting
+        assert drafter.timing.queue > TOLD.queue
+        assert replace(drafter.timing, queue=TOLD.queue) == TOLD
+        handler.length = 5
+        assert await drafter.propose(context, PLAN, 1) == Draft()
+        assert drafter.timing == Timing(), "a failure tells nothing"
 
 
 async def test_a_block_longer_than_the_plan_is_refused() -> None:

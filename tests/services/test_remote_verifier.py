@@ -11,7 +11,7 @@ from typing import Any
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.context import Context
 from adasd.core.errors import DeadlineExceeded, InvalidDraft, ServiceUnavailable, SessionNotFound
-from adasd.core.messages import ModelInfo, VerifyReply, VerifyRequest
+from adasd.core.messages import ModelInfo, Timing, VerifyReply, VerifyRequest
 from adasd.core.rows import PointRow
 from adasd.core.types import Draft, Verdict
 from adasd.rpc.server import Server
@@ -24,6 +24,7 @@ from tests.rpc.messages import INFO
 from tests.services.replicas import LIMITS, PROMPT, SAMPLING, TARGET, fails, new_session, running, until, verify_request
 
 STATE = AcceptanceState()
+TOLD = Timing(forwards=1, queue=0.25, forward=0.5, rules=0.125)
 
 
 def options(*addresses: str, **changes: Any) -> RemoteOptions:
@@ -68,7 +69,7 @@ async def test_a_lost_session_is_sent_once_more() -> None:
     async with running("verifier") as service, remote(service.address) as verifier:
         await advance(verifier, context, 3)
         assert service.host._replica is not None
-        service.host._replica._sessions.clear()
+        service.host._replica._sessions._sessions.clear()
         await advance(verifier, context, 3)
         assert service.calls.counts == {"Verify": 2}
         assert service.metric("errors_total", type="SessionNotFound") == 1
@@ -159,7 +160,7 @@ class Scripted:
         answer = self.answers.pop(0)
         if answer is None:
             raise SessionNotFound("gone")
-        return VerifyReply(answer[0], request.context.base, Verdict((answer[1],), 0, "bonus"))
+        return VerifyReply(answer[0], request.context.base, Verdict((answer[1],), 0, "bonus"), TOLD)
 
 
 @asynccontextmanager
@@ -177,6 +178,7 @@ async def test_the_delta_starts_where_the_last_message_ended_and_at_0_on_a_new_s
     context, handler = Context(PROMPT), Scripted((0, 9), (1, 9), None, (2, 9), (3, 9))
     async with scripted(handler) as verifier:
         await advance(verifier, context, 4)
+        assert verifier.timing == TOLD
     assert handler.starts == [0, 4, 5, 0, 6]
 
 

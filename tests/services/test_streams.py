@@ -15,7 +15,6 @@ from adasd.core.errors import (
     ServiceUnavailable,
     SessionNotFound,
 )
-from adasd.core.messages import ModelInfo
 from adasd.core.types import Draft
 from adasd.rpc.options import MessageLimits
 from adasd.rpc.rows import encode_row
@@ -120,16 +119,13 @@ class Counting:
         self.forwards += 1
         return self._runtime.forward(batch)
 
-    def release(self, session: bytes) -> None:
-        self._runtime.release(session)
-
-    def info(self) -> ModelInfo:
-        return self._runtime.info()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runtime, name)
 
 
 async def test_a_client_that_goes_stops_the_work_and_frees_the_session() -> None:
     toy, kernels = load_model(TARGET + ",delay_ms=100", "draft", RuntimeOptions())
-    runtime = Counting(toy)
+    runtime: Any = Counting(toy)
     async with running("drafter", loader=lambda: (runtime, kernels)) as drafter, drafting(drafter) as stream:
         stream.send(draft_request(Context(PROMPT), 16))
         await until(lambda: runtime.forwards == 1)

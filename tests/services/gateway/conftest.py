@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,11 @@ from adasd.state.base import StoredSession
 from adasd.state.redis_store import RedisStore
 from services.gateway.admission import Admission
 from services.gateway.app import GatewayServices, create_app
+from services.gateway.body import Bodies
 from services.gateway.chat import Engine
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.readiness import Capacity, Readiness
+from services.gateway.security import Edge
 from services.gateway.text import ChatText
 from tests.services.gateway.local_peers import LocalPeers, present, replica
 
@@ -75,12 +78,23 @@ def toy_text(tmp_path_factory: pytest.TempPathFactory) -> ChatText:
 
 @pytest.fixture
 async def gateway(redis_url: str, toy_text: ChatText) -> AsyncIterator[Gateway]:
+    async with open_gateway(redis_url, toy_text) as gateway:
+        yield gateway
+
+
+@asynccontextmanager
+async def open_gateway(redis_url: str, toy_text: ChatText, edge: Edge | None = None) -> AsyncIterator[Gateway]:
     peers, store = LocalPeers(replica(DRAFT), replica(TARGET)), RedisStore(redis_url)
     readiness = Readiness({"verifier": present, "drafter": present, "redis": store.ping})
     await readiness.probe()
     engine = Engine(toy_text, peers, store, GatewayMetrics(), owner="test")
     services = GatewayServices(
-        engine, Admission(toy_text, ("toy", "toy-alias")), readiness, Capacity(4), max_body_bytes=100_000
+        engine,
+        Admission(toy_text, ("toy", "toy-alias"), costs=engine.costs.profile),
+        readiness,
+        Capacity(4),
+        Bodies(limit=100_000),
+        edge or Edge(),
     )
     app = create_app(services)
     transport = httpx.ASGITransport(app, raise_app_exceptions=True)

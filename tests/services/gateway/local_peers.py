@@ -10,7 +10,7 @@ from adasd.core.adaptive import AcceptanceState
 from adasd.core.context import Context
 from adasd.core.errors import AdasdError
 from adasd.core.host import HostKernels
-from adasd.core.messages import DraftRequest, ModelInfo, VerifyRequest
+from adasd.core.messages import DraftRequest, ModelInfo, Timing, VerifyRequest
 from adasd.core.types import Draft, DraftPlan, Verdict
 from adasd.runtime.local import whole
 from adasd.runtime.replica import Replica
@@ -28,12 +28,14 @@ class LocalPeers:
 
     open: generations that hold a stream now, drafters' and verifiers' together.
     failures: by round, what the verifier raises. held: by round, what it waits for first.
+    timing: what both tell of their time.
     """
 
     draft_replica: Replica[Any]
     target_replica: Replica[Any]
     failures: dict[int, Exception] = field(default_factory=dict)
     held: dict[int, asyncio.Event] = field(default_factory=dict)
+    timing: Timing = field(default_factory=Timing)
     open: int = 0
     answering: bool = True
 
@@ -59,6 +61,10 @@ class LocalDrafter:
     peers: LocalPeers
     request: GenerationRequest
 
+    @property
+    def timing(self) -> Timing:
+        return self.peers.timing
+
     def prefill(self, context: Context) -> None:
         """Nothing is gained by it here."""
 
@@ -79,6 +85,10 @@ class LocalDrafter:
 class LocalVerifier:
     peers: LocalPeers
     request: GenerationRequest
+
+    @property
+    def timing(self) -> Timing:
+        return self.peers.timing
 
     async def verify(self, context: Context, draft: Draft, state: AcceptanceState, round_number: int) -> Verdict:
         await asyncio.sleep(0)

@@ -13,7 +13,7 @@ import pytest
 import uvicorn
 
 from adasd.core.errors import Overloaded, ServiceUnavailable
-from services.gateway.readiness import NOT_YET, Capacity, Readiness
+from services.gateway.readiness import FAILING, NOT_YET, Capacity, Readiness
 from tests.services.gateway.conftest import Gateway, events
 from tests.services.gateway.local_peers import absent, present
 
@@ -69,7 +69,8 @@ async def test_a_client_that_leaves_while_sending_is_no_error(
     gateway: Gateway, url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
-    writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+    headers = b"Host: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n"
+    writer.write(b"POST /v1/chat/completions HTTP/1.1\r\n" + headers + b"\r\n{")
     await until(lambda: gateway.services.capacity.in_hand == 1)
     writer.close()
     await until(lambda: gateway.services.capacity.in_hand == 0)
@@ -149,19 +150,35 @@ async def test_readiness_waits_for_all_and_spares_the_drafter_later() -> None:
     assert (readiness.ready, readiness.started) == (False, False)
     readiness._probes["verifier"] = present
     await readiness.probe()
-    assert (readiness.ready, readiness.problems) == (False, {"drafter": "not there"})
-    with pytest.raises(ServiceUnavailable, match="drafter: not there"):
+    assert (readiness.ready, readiness.problems) == (False, {"drafter": FAILING})
+    with pytest.raises(ServiceUnavailable, match=f"drafter: {FAILING}"):
         readiness.require()
     readiness._probes["drafter"] = present
     await readiness.probe()
     assert (readiness.ready, readiness.problems) == (True, {})
     readiness._probes["drafter"] = absent
     await readiness.probe()
-    assert (readiness.ready, readiness.problems) == (True, {"drafter": "not there"})
+    assert (readiness.ready, readiness.problems) == (True, {"drafter": FAILING})
     readiness._probes["redis"] = absent
     await readiness.probe()
     assert not readiness.ready
     readiness.require()
+
+
+async def test_why_a_part_fails_is_for_the_log_alone(gateway: Gateway, caplog: pytest.LogCaptureFixture) -> None:
+    async def unreachable() -> None:
+        raise ServiceUnavailable("no verifier answers: ipv4:10.0.0.3:50052 refused")
+
+    gateway.services.readiness._probes["verifier"] = unreachable
+    for _ in range(3):
+        await gateway.services.readiness.probe()
+    reply = await gateway.client.get("/readyz")
+    assert reply.json()["problems"] == {"verifier": FAILING}
+    assert "10.0.0.3" not in reply.text
+    assert caplog.text.count("10.0.0.3") == 1
+    gateway.peers.failures[0] = ServiceUnavailable("UNAVAILABLE: ipv4:10.0.0.3:50052 refused")
+    for stream in (False, True):
+        assert "10.0.0.3" not in (await gateway.post(stream=stream)).text
 
 
 async def test_a_full_gateway_says_so(gateway: Gateway) -> None:

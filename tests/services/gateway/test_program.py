@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -18,12 +19,15 @@ import pytest
 import uvicorn
 
 from adasd.core.errors import InvalidRequest
+from adasd.rpc.tls import ServerTls
 from adasd.runtime.toy import ToySpec, write_toy_model
 from services.environment import read_settings
 from services.gateway.admission import Rules
 from services.gateway.schema import Speculation
-from services.gateway.server import DrainingServer
+from services.gateway.security import LOOPBACK_HOSTS
+from services.gateway.server import DrainingServer, https_options
 from services.gateway.settings import GatewaySettings
+from tests.rpc.test_tls import Certificates
 from tests.services.gateway.conftest import Gateway
 from tests.services.gateway.test_lifecycle import until
 
@@ -67,6 +71,13 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
 def test_wrong_settings_are_refused_by_name(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     with pytest.raises(InvalidRequest, match=f"ADASD_GATEWAY_{name.upper()}"):
         settings(monkeypatch, **{name: value})
+
+
+def test_an_open_gateway_on_loopback_answers_to_its_own_names_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert settings(monkeypatch, host="127.0.0.2").allowed_hosts == (*LOOPBACK_HOSTS, "127.0.0.2")
+    assert settings(monkeypatch, host="0.0.0.0").allowed_hosts == ()
+    assert settings(monkeypatch, host="::1", keys="").allowed_hosts == ()
+    assert settings(monkeypatch, host="::1", hosts="A.example, b").allowed_hosts == ("a.example", "b")
 
 
 def test_a_request_overrides_the_rules_it_names() -> None:
@@ -125,6 +136,41 @@ def tokenizer(tmp_path: Path) -> Path:
     return tmp_path / "toy"
 
 
+async def test_https_and_certificates_of_clients(gateway: Gateway, tmp_path: Path) -> None:
+    pki = Certificates(tmp_path)
+    options = https_options(ServerTls(*pki.server, pki.ca))
+    server = uvicorn.Server(uvicorn.Config(gateway.app, port=0, log_config=None, **options))
+    serving = asyncio.create_task(server.serve())
+    await until(lambda: server.started)
+    url = f"https://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/healthz"
+    known = ssl.create_default_context(cafile=pki.ca)
+    known.load_cert_chain(*pki.client)
+    async with httpx.AsyncClient(verify=known) as client:
+        assert (await client.get(url)).status_code == 200
+    async with httpx.AsyncClient(verify=ssl.create_default_context(cafile=pki.ca)) as client:
+        with pytest.raises(httpx.TransportError):
+            await client.get(url)
+    server.should_exit = True
+    await serving
+    assert https_options(ServerTls()) == {}
+
+
+def test_an_open_gateway_that_others_can_reach_says_so(tokenizer: Path) -> None:
+    for host, keys, warned in (
+        ("0.0.0.0", {}, True),
+        ("0.0.0.0", {"ADASD_GATEWAY_KEYS": ""}, False),
+        (None, {}, False),
+    ):
+        where = {"ADASD_GATEWAY_HOST": host} if host else {}
+        program = Program({"ADASD_GATEWAY_TOKENIZER": str(tokenizer), **where, **keys})
+        try:
+            assert program.get("/v1/models").status_code == (401 if keys else 200)
+        finally:
+            program.process.send_signal(signal.SIGTERM)
+            written = program.end()
+        assert ("anybody may use this" in written) == warned
+
+
 def test_the_program_is_alive_before_it_is_ready_and_ends_well(tokenizer: Path) -> None:
     program = Program({"ADASD_GATEWAY_TOKENIZER": str(tokenizer)})
     try:
@@ -140,6 +186,7 @@ def test_the_program_is_alive_before_it_is_ready_and_ends_well(tokenizer: Path) 
         written = program.end()
     assert program.process.returncode == 0, written
     assert "Traceback" not in written
+    assert "costs of late, as a cost_profile: {" in written
 
 
 @pytest.mark.parametrize(
@@ -148,6 +195,11 @@ def test_the_program_is_alive_before_it_is_ready_and_ends_well(tokenizer: Path) 
         ({"ADASD_GATEWAY_TOKENIZER": "/nowhere"}, "no tokenizer.json"),
         ({"ADASD_GATEWAY_STOPPNG": "off"}, "ADASD_GATEWAY_STOPPNG"),
         ({"ADASD_GATEWAY_STOPPING": "always"}, "unknown stopping rule 'always'"),
+        ({"ADASD_GATEWAY_COST_PROFILE": "/nowhere"}, "cost_profile /nowhere"),
+        ({"ADASD_GATEWAY_KEYS": "alice"}, "line 1: must be name:sha256"),
+        ({"ADASD_GATEWAY_KEYS_FILE": "/nowhere"}, "the key file cannot be read"),
+        ({"ADASD_GATEWAY_TLS__CERTIFICATE": "/nowhere"}, "certificate and key go together"),
+        ({"ADASD_GATEWAY_TLS__ROOT": "/nowhere"}, "/nowhere holds no certificates"),
     ],
 )
 def test_what_cannot_be_served_is_said_in_one_line(variables: dict[str, str], complaint: str) -> None:

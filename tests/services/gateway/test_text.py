@@ -189,6 +189,15 @@ def test_a_template_may_refuse(tmp_path: Path, messages: list[dict[str, str]]) -
     assert raised.value.param == "messages"
 
 
+@pytest.mark.parametrize(
+    "source", ["{{ messages[0].content + 1 }}", "{{ [].index(1) }}", "{{ 1 // 0 }}", "{{ range(10 ** 9) }}"]
+)
+def test_a_template_that_fails_on_messages_refuses_them(tmp_path: Path, source: str) -> None:
+    with pytest.raises(InvalidRequest, match="chat template") as raised:
+        chat_text(tmp_path, byte_level(), chat_template=source).encode(user("a"))
+    assert raised.value.param == "messages"
+
+
 async def test_encoding_leaves_the_event_loop_running(tmp_path: Path) -> None:
     text = chat_text(tmp_path, byte_level())
     encoding = asyncio.create_task(asyncio.to_thread(text.encode, user("the quick brown fox " * 40_000)))

@@ -16,8 +16,11 @@ class ChatError(AdasdError):
 
 
 def stream_chat(client: httpx.Client, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The chunks of POST /v1/chat/completions with `stream`. Raises ChatError for error bodies and error events."""
-    body = {**request, "stream": True, "stream_options": {"include_usage": True}}
+    """The chunks of POST /v1/chat/completions with `stream`. Raises ChatError for error bodies and error events.
+
+    They end with the usage, unless the server never tells it or the request brings `stream_options` of its own.
+    """
+    body = {"stream_options": {"include_usage": True}, **request, "stream": True}
     try:
         with client.stream("POST", "/v1/chat/completions", json=body) as answer:
             if answer.status_code != 200:
@@ -29,20 +32,29 @@ def stream_chat(client: httpx.Client, request: dict[str, Any]) -> Iterator[dict[
 
 
 def _events(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
+    """Parsed events up to the end mark; some servers send none, but nothing is missing after the usage."""
+    complete = False
     for line in lines:
-        if not line.startswith("data: "):
-            continue
         if line == "data: [DONE]":
             return
+        if not line.startswith("data: "):
+            continue
         event: dict[str, Any] = json.loads(line.removeprefix("data: "))
         if "error" in event:
-            raise ChatError(str(event["error"]["message"]))
+            raise ChatError(_told(event["error"]))
+        complete = event.get("usage") is not None
         yield event
-    raise ChatError("the stream ended without an end mark")
+    if not complete:
+        raise ChatError("the stream ended without an end mark")
 
 
 def _message(answer: httpx.Response) -> str:
     try:
-        return str(answer.json()["error"]["message"])
+        return _told(answer.json()["error"])
     except (ValueError, KeyError, TypeError):
         return f"HTTP {answer.status_code}"
+
+
+def _told(error: Any) -> str:
+    """OpenAI's error object, or the bare text that other servers send."""
+    return str(error["message"] if isinstance(error, dict) else error)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import platform
 
-from adasd.distill.allocator import keep_freed_memory
+from adasd.runtime.allocator import keep_freed_memory
 
 
 def test_glibc_takes_the_advice_and_others_are_left_alone() -> None:

@@ -1,0 +1,173 @@
+"""Where the time of traced answers went: a Chrome trace with one lane per service, and a table of shares.
+
+A round is what a chunk tells under `adasd` with `speculation.trace`: `drafted`, `accepted`, `tokens` and `timing`, with
+`begin`, `end` and `steps` (docs/api.md). All times are seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, zip_longest
+from typing import Any
+
+from adasd.bench.answers import Answer
+from adasd.bench.statistics import percentile
+
+Round = Mapping[str, Any]
+Event = dict[str, Any]
+
+LANES = {"gateway": 1, "drafter": 2, "verifier": 3, "redis": 4}
+"""Services, and the number of each in the trace."""
+SERVICE = {"draft": "drafter", "verify": "verifier", "create": "redis", "commit": "redis"}
+TOLD = ("queue", "forward", "rules")
+PARTS = (
+    *(f"{service} {part}" for service in ("drafter", "verifier") for part in ("forward", "rules", "queue", "network")),
+    *("drafter, not told", "verifier, not told", "commit", "gateway", "emit"),
+)
+STORED = (100, 1000, 4000, 8000)
+"""Tokens of a session at which rows of the commit table begin."""
+
+
+def chrome_trace(answers: Iterable[Answer]) -> dict[str, Any]:
+    """Trace-event JSON for chrome://tracing or Perfetto: a process per service, in it a lane per concurrent answer.
+
+    What a replica tells has durations but no clock of ours: it is drawn in the middle of what the gateway waited.
+    """
+    events: list[Event] = []
+    busy: list[float] = []  # until when, by lane
+    for answer in sorted(answers, key=lambda answer: answer.begin):
+        if answer.reply is not None and answer.reply.rounds:
+            lane = next((lane for lane, until in enumerate(busy) if until <= answer.begin), len(busy))
+            busy[lane:] = [answer.begin + answer.seconds, *busy[lane + 1 :]]
+            events += _answer_events(answer, answer.reply.rounds, lane)
+    return {"displayTimeUnit": "ms", "traceEvents": [*_names(len(busy)), *events]}
+
+
+def _names(lanes: int) -> Iterator[Event]:
+    for service, process in LANES.items():
+        yield {"ph": "M", "name": "process_name", "pid": process, "tid": 0, "args": {"name": service}}
+        yield {"ph": "M", "name": "process_sort_index", "pid": process, "tid": 0, "args": {"sort_index": process}}
+        for lane in range(lanes):
+            name = f"{service} {lane + 1}" if lanes > 1 else service
+            yield {"ph": "M", "name": "thread_name", "pid": process, "tid": lane, "args": {"name": name}}
+
+
+def _answer_events(answer: Answer, rounds: Sequence[Round], lane: int) -> Iterator[Event]:
+    def slice_(service: str, name: str, begin: float, seconds: float, **args: Any) -> Event:
+        stamp, duration = 1e6 * (answer.begin + begin), 1e6 * seconds
+        return {
+            "ph": "X",
+            "cat": answer.variant,
+            "name": name,
+            "pid": LANES[service],
+            "tid": lane,
+            "ts": stamp,
+            "dur": duration,
+            "args": args,
+        }
+
+    yield slice_("gateway", answer.variant, 0, answer.seconds, data=answer.data, prompt=answer.prompt)
+    for number, (one, following) in enumerate(zip_longest(rounds, rounds[1:])):
+        timing = one["timing"]
+        figures = {name: one[name] for name in ("drafted", "accepted", "tokens")}
+        yield slice_("gateway", f"round {number}", timing["begin"], timing["end"] - timing["begin"], **figures)
+        for step in timing["steps"]:
+            service = SERVICE[step["step"]]
+            yield slice_("gateway", step["step"], step["begin"], step["seconds"])
+            for name, begin, seconds in _slices(step):
+                yield slice_(service, name, begin, seconds, round=number, forwards=step.get("forwards"))
+        if following is not None:
+            yield slice_("gateway", "emit", timing["end"], following["timing"]["begin"] - timing["end"])
+
+
+def _slices(step: Mapping[str, Any]) -> list[tuple[str, float, float]]:
+    """What the service did in a step: name, begin, seconds."""
+    if not _told(step):
+        return [(step["step"], step["begin"], step["seconds"])]
+    parts = [step[part] for part in TOLD]
+    begins = accumulate(parts, initial=step["begin"] + max(0.0, step["seconds"] - sum(parts)) / 2)
+    return [part for part in zip(TOLD, begins, parts, strict=False) if part[2]]
+
+
+def _told(step: Mapping[str, Any]) -> bool:
+    """Whether a replica has told of its time: whatever it answers takes a pass of its model."""
+    return bool(step.get("forwards"))
+
+
+def spent(rounds: Sequence[Round]) -> Iterator[dict[str, float]]:
+    """Seconds of every round by PARTS; network is what a replica did not tell of the wait for it.
+
+    Between a round's end and the next one's begin its text is sent: nobody tells that of the last round.
+    """
+    for one, following in zip_longest(rounds, rounds[1:]):
+        timing = one["timing"]
+        parts = dict.fromkeys(PARTS, 0.0)
+        for step in timing["steps"]:
+            for part, seconds in _parts(step):
+                parts[part] += seconds
+        parts["gateway"] = timing["end"] - timing["begin"] - sum(step["seconds"] for step in timing["steps"])
+        parts["emit"] = following["timing"]["begin"] - timing["end"] if following is not None else 0.0
+        yield parts
+
+
+def _parts(step: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    service, seconds = SERVICE[step["step"]], step["seconds"]
+    if service == "redis":
+        yield "commit", seconds
+        return
+    told = {part: step[part] for part in TOLD}
+    yield from ((f"{service} {part}", value) for part, value in told.items())
+    yield f"{service} network" if _told(step) else f"{service}, not told", max(0.0, seconds - sum(told.values()))
+
+
+def shares_table(texts: Iterable[Sequence[Round]]) -> str:
+    """Markdown: seconds by PARTS of all answers' first rounds, which read the prompt, and of their later rounds."""
+    spans = [list(spent(rounds)) for rounds in texts]
+    first = [span[0] for span in spans if span]
+    later = [parts for span in spans for parts in span[1:]]
+    rows = [
+        f"| {part} | {_cells(first, part)} | {_cells(later, part)} |"
+        for part in PARTS
+        if any(parts[part] for parts in (*first, *later))
+    ]
+    head = "| where | first round, ms | share | a later round, ms | share |\n|---|---|---|---|---|"
+    return "\n".join([head, *rows, f"| all | {_cells(first, *PARTS)} | {_cells(later, *PARTS)} |"])
+
+
+def _cells(rounds: Sequence[Mapping[str, float]], *parts: str) -> str:
+    """Mean milliseconds a round, and their share."""
+    if not rounds:
+        return "- | -"
+    seconds = sum(one[part] for one in rounds for part in parts)
+    total = sum(sum(one.values()) for one in rounds)
+    return f"{1e3 * seconds / len(rounds):.2f} | {seconds / total:.1%}"
+
+
+def commit_table(answers: Iterable[Answer]) -> str:
+    """Markdown: bytes and milliseconds of a commit by how many tokens the session has, prompt included."""
+    bounds = (0, *STORED)
+    found: dict[int, list[tuple[int, float]]] = {bound: [] for bound in bounds}
+    for answer in answers:
+        for stored, size, seconds in _commits(answer):
+            found[max(bound for bound in bounds if bound <= stored)].append((size, seconds))
+    head = "| tokens of the session | commits | bytes (ids, state) | ms, p50 | ms, p95 |\n|---|---|---|---|---|"
+    rows = [_commit_row(bound, commits) for bound, commits in found.items() if commits]
+    return "\n".join([head, *rows])
+
+
+def _commit_row(bound: int, commits: Sequence[tuple[int, float]]) -> str:
+    sizes, times = [size for size, _ in commits], [1e3 * seconds for _, seconds in commits]
+    times_cells = f"{percentile(times, 50):.2f} | {percentile(times, 95):.2f}"
+    return f"| from {bound} | {len(commits)} | {sum(sizes) / len(sizes):.0f} | {times_cells} |"
+
+
+def _commits(answer: Answer) -> Iterator[tuple[int, int, float]]:
+    """Of every commit: tokens of the session after it, bytes written, seconds."""
+    if answer.reply is None or answer.reply.prompt_tokens is None:
+        return
+    stored = accumulate((one["tokens"] for one in answer.reply.rounds), initial=answer.reply.prompt_tokens)
+    next(stored)
+    for one, tokens in zip(answer.reply.rounds, stored, strict=True):
+        for step in one["timing"]["steps"]:
+            if step["step"] == "commit":
+                yield tokens, step["bytes"], step["seconds"]

@@ -1,0 +1,50 @@
+"""The stopping rule `marginal`: as many candidates as are worth their time, none if none are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from adasd.core.adaptive import AcceptanceState
+from adasd.core.costs import CostSource, nominal
+from adasd.core.types import DraftPlan
+from adasd.core.worth import Worth
+
+
+@dataclass(frozen=True, slots=True)
+class Marginal:
+    """AdaSD's stop made aware of cost: draft while the tokens expected are worth more than the time they take.
+
+    window: bound on a block. costs: C as of now; a constant where the text must not depend on the clock.
+    """
+
+    window: int
+    costs: CostSource = nominal
+
+    def plan(self, state: AcceptanceState) -> DraftPlan:
+        prospects, costs = state.prospects, self.costs()
+        speed = max(prospects.speed, best_speed(prospects.mean, costs.rounds, self.window))
+        worth = Worth(prospects.acceptance(), prospects.mean, speed / costs.rounds[0], costs)
+        if worth.goes_on(0, 1.0, self.window):
+            return DraftPlan(self.window, worth=worth)
+        length = self._probe_length(worth)
+        if not prospects.probe_due(worth.loss(length)):
+            return DraftPlan(0, worth=worth)
+        return DraftPlan(length, worth=replace(worth, rate=0.0))
+
+    def _probe_length(self, worth: Worth) -> int:
+        """What would be drafted if involving the drafter cost nothing; at least one."""
+        free = replace(worth, costs=replace(worth.costs, fixed=0.0))
+        length, stands = 1, worth.mean
+        while length < self.window and free.goes_on(length, stands, self.window):
+            length, stands = length + 1, stands * worth.mean
+        return length
+
+
+def best_speed(mean: float, rounds: tuple[float, ...], window: int) -> float:
+    """What blocks of the best fixed length would earn, in tokens per time of a plain round."""
+    best, tokens, term = 1.0 / rounds[0], 1.0, 1.0
+    for seconds in rounds[1 : window + 1]:
+        term *= mean
+        tokens += term
+        best = max(best, tokens / seconds)
+    return best * rounds[0]

@@ -1,0 +1,206 @@
+"""Continuous batching: at every step whatever is waiting goes into one ragged forward.
+
+Draft steps, blocks to verify and pieces of prompts meet in a batch; jobs join and leave between steps. A long prompt is
+read in pieces, small ones while others run, so that running streams keep their pace; several long ones share alike.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from adasd.core.backend import Kernels
+from adasd.core.draws import CounterDraws
+from adasd.core.errors import InvalidRequest, ServiceUnavailable, SessionNotFound
+from adasd.runtime.base import CausalRuntime, Segment
+from adasd.runtime.jobs import Job, Pass
+from adasd.runtime.sessions import Sessions
+
+
+class Rows(Protocol):
+    """Logits of some positions, [rows, width]: numpy or torch."""
+
+    def __getitem__(self, row: int, /) -> Any: ...
+    def __len__(self) -> int: ...
+
+
+L = TypeVar("L", bound=Rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """chunk: tokens a step reads of prompts when nothing else runs. running_chunk: beside running streams.
+
+    running: the most tokens a stream reads at a step and still counts as running.
+    """
+
+    chunk: int = 256
+    running_chunk: int = 64
+    running: int = 32
+
+    def __post_init__(self) -> None:
+        for name in ("chunk", "running_chunk", "running"):
+            if getattr(self, name) < 1:
+                raise InvalidRequest(f"{name} must be at least 1, got {getattr(self, name)}", name)
+
+
+@dataclass(slots=True)
+class _Turn:
+    """A job's part of one step. rest: tokens its pass has yet to read, of which `take` now."""
+
+    job: Job[Any]
+    wanted: Pass
+    base: int
+    take: int
+
+    @property
+    def rest(self) -> int:
+        return len(self.wanted.ids) - self.base
+
+    @property
+    def rows(self) -> int:
+        return self.wanted.rows if self.take == self.rest else 0
+
+    def segment(self) -> Segment:
+        return Segment(self.wanted.session, self.base, self.wanted.ids[self.base : self.base + self.take], self.rows)
+
+
+class Batcher(Generic[L]):
+    """Steps jobs together. Owned by the thread that owns the runtime."""
+
+    def __init__(
+        self,
+        runtime: CausalRuntime[L],
+        kernels: Kernels[L, CounterDraws],
+        sessions: Sessions,
+        schedule: Schedule,
+    ) -> None:
+        self._runtime, self._kernels, self._sessions, self._schedule = runtime, kernels, sessions, schedule
+        self._jobs: list[Job[Any]] = []
+        self._waiting_since: dict[Job[Any], float] = {}
+
+    @property
+    def jobs(self) -> int:
+        """Jobs in hand."""
+        return len(self._jobs)
+
+    def add(self, job: Job[Any]) -> None:
+        """Take a job in hand; it takes part from the next step on."""
+        self._jobs.append(job)
+        self._waiting_since[job] = time.perf_counter()
+        if not job.advance(None):
+            self._forget(job)
+
+    def step(self) -> int:
+        """One forward for all jobs, as far as the schedule lets them; how many took part."""
+        self._drop_cancelled()
+        turns = self._admitted(self._planned())
+        if not turns:
+            return 0
+        began = time.perf_counter()
+        logits = self._forward(turns)
+        ended = time.perf_counter()
+        for turn in turns:
+            turn.job.queue += began - self._waiting_since[turn.job]
+            turn.job.forward += ended - began
+            turn.job.forwards += 1
+            self._waiting_since[turn.job] = ended
+        self._deliver(turns, logits, ended)
+        return len(turns)
+
+    def fail(self, error: Exception) -> None:
+        """End every job with this."""
+        for job in list(self._jobs):
+            self._end(job, error)
+
+    def _drop_cancelled(self) -> None:
+        for job in [job for job in self._jobs if job.cancelled()]:
+            self._end(job, ServiceUnavailable("nobody waits for this any more"))
+
+    def _planned(self) -> list[_Turn]:
+        """Every job's turn; two of one session come one after the other."""
+        turns: dict[bytes, _Turn] = {}
+        for job in self._jobs:
+            assert job.next is not None
+            if job.next.session not in turns:
+                base = self._sessions.shared(job.next.session, job.next.ids, job.next.rows)
+                turns[job.next.session] = _Turn(job, job.next, base, len(job.next.ids) - base)
+        return self._portioned(list(turns.values()))
+
+    def _portioned(self, turns: list[_Turn]) -> list[_Turn]:
+        """Running streams read all they want; the others share what the schedule leaves them."""
+        reading = [turn for turn in turns if turn.rest > self._schedule.running]
+        alone = len(reading) == len(turns)
+        portion = (self._schedule.chunk if alone else self._schedule.running_chunk) // max(1, len(reading))
+        for turn in reading:
+            turn.take = min(turn.rest, max(portion, self._schedule.running))
+        return turns
+
+    def _admitted(self, turns: Sequence[_Turn]) -> list[_Turn]:
+        """Those for whose KV there is room; the others' jobs end with Overloaded."""
+        running, admitted = {turn.wanted.session for turn in turns}, []
+        for turn in turns:
+            try:
+                self._sessions.reserve(turn.wanted.session, turn.base + turn.take, running)
+                admitted.append(turn)
+            except Exception as error:
+                self._end(turn.job, error)
+        return admitted
+
+    def _forward(self, turns: Sequence[_Turn]) -> list[L | Exception]:
+        """Logits of every turn. What fails together is tried one by one, so that a job fails by its own fault only."""
+        try:
+            logits = list(self._runtime.forward([turn.segment() for turn in turns]))
+        except Exception as error:
+            return [error] if len(turns) == 1 else [one for turn in turns for one in self._forward([turn])]
+        for turn in turns:
+            self._sessions.read(turn.wanted.session, turn.wanted.ids[turn.base : turn.base + turn.take])
+        return [*logits]
+
+    def _deliver(self, turns: Sequence[_Turn], logits: Sequence[L | Exception], ended: float) -> None:
+        for turn, outcome in self._outcomes(turns, logits):
+            job, session = turn.job, turn.wanted.session
+            if isinstance(outcome, Exception):
+                self._sessions.distrust(session)  # KV behind a failed pass, or logits that are no numbers
+                if isinstance(outcome, SessionNotFound) and turn.base > 0:
+                    continue  # the runtime let go of the KV; all ids are known here, so they are read again
+            if turn.take == turn.rest or isinstance(outcome, Exception):
+                with self._timed(job):
+                    going_on = job.advance(outcome)
+                if not going_on:
+                    self._forget(job)
+
+    @contextmanager
+    def _timed(self, job: Job[Any]) -> Iterator[None]:
+        """Count what the job's rules take; its time in the queue begins afterwards."""
+        began = time.perf_counter()
+        job.rules += began - self._waiting_since[job]
+        yield
+        self._waiting_since[job] = time.perf_counter()
+        job.rules += self._waiting_since[job] - began
+
+    def _outcomes(self, turns: Sequence[_Turn], logits: Sequence[L | Exception]) -> Iterator[tuple[_Turn, Any]]:
+        """What came of every turn: rows as its side wants them, None where it wants none, or an error."""
+        good: dict[str, list[tuple[_Turn, Any]]] = {"draft": [], "target": []}
+        for turn, rows in zip(turns, logits, strict=True):
+            if isinstance(rows, Exception):
+                yield turn, rows
+            elif turn.rows == 0:
+                yield turn, None
+            else:
+                good[turn.wanted.side].append((turn, rows[0] if turn.wanted.side == "draft" else rows))
+        for side, make in (("draft", self._kernels.propose_batch), ("target", self._kernels.target_batch)):
+            if given := good[side]:
+                made = make([rows for _, rows in given], [turn.wanted.sampling for turn, _ in given])
+                yield from zip((turn for turn, _ in given), made, strict=True)
+
+    def _end(self, job: Job[Any], error: Exception) -> None:
+        job.finish(error)
+        self._forget(job)
+
+    def _forget(self, job: Job[Any]) -> None:
+        self._jobs.remove(job)
+        del self._waiting_since[job]

@@ -1,0 +1,141 @@
+"""Decoders of the Llama family written out for the CPU: few, large operations on a ragged batch, packed weights.
+
+The modules of transformers take some 40 small operations a layer, which at few rows cost as much as the products; here
+there are 16. Same weights, same formulas (Llama 2, arXiv 2307.09288, section 2.2), compared in tests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding, rms_norm, silu
+from transformers import PreTrainedModel
+
+from adasd.runtime.attention import Attention, RaggedBatch
+from adasd.runtime.linear import Precision, Product, product
+from adasd.runtime.student import TrimmedHead
+
+ARCHITECTURES = ("llama", "qwen2", "mistral", "trimmed_llama")
+ROTARY_TYPES = ("default", "linear", "llama3", "yarn")
+"""Kinds of position embedding whose angles depend on the position only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One decoder layer. qkv, gate_up: products of several matrices at once."""
+
+    attention_norm: Tensor
+    qkv: Product
+    output: Product
+    feed_forward_norm: Tensor
+    gate_up: Product
+    down: Product
+
+
+class Decoder:
+    """A model of `ARCHITECTURES` in float32. precision: of weights and products.
+
+    columns: int64 [width of the logits], the token id of each column, ascending; None: the column itself.
+    """
+
+    def __init__(self, model: PreTrainedModel, length: int, precision: Precision) -> None:
+        config, untyped = model.config.get_text_config(decoder=True), _untyped(model)
+        body, head = untyped.model, untyped.lm_head
+        self.layer_count = config.num_hidden_layers
+        self._heads, self._key_heads = config.num_attention_heads, config.num_key_value_heads
+        self._width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        self._kind = Attention(self._width**-0.5)
+        self._epsilon = config.rms_norm_eps
+        self._rotations = rotations(model, length)
+        self._embedding, self._norm = body.embed_tokens.weight.detach(), body.norm.weight.detach()
+        self._layers = [self._layer(layer, precision) for layer in body.layers]
+        weight, self.columns = head.weight.detach(), None
+        if isinstance(head, TrimmedHead):
+            self.columns, order = head.vocab_ids.long().sort()
+            weight = weight[order]
+        self._head, self.width = product(weight, None, precision), len(weight)
+
+    def _layer(self, layer: Any, precision: Precision) -> Layer:
+        attention, feed_forward = layer.self_attn, layer.mlp
+        rotated = self._heads + self._key_heads
+        qkv, bias = _joined(attention.q_proj, attention.k_proj, attention.v_proj)
+        order = interleaved(rotated, self._width, len(qkv))
+        return Layer(
+            layer.input_layernorm.weight.detach(),
+            product(qkv[order], None if bias is None else bias[order], precision),
+            product(*_joined(attention.o_proj), precision),
+            layer.post_attention_layernorm.weight.detach(),
+            product(*_joined(feed_forward.gate_proj, feed_forward.up_proj), precision),
+            product(*_joined(feed_forward.down_proj), precision),
+        )
+
+    def forward(self, ids: Tensor, positions: Tensor, batch: RaggedBatch, rows: Tensor) -> Tensor:
+        """Logits of some of the tokens, [rows, width]; writes the batch's KV. All arguments int64 [n]."""
+        return self._head(self._hidden(ids, positions, batch)[rows])
+
+    def _hidden(self, ids: Tensor, positions: Tensor, batch: RaggedBatch) -> Tensor:
+        x, rotation = embedding(ids, self._embedding), self._rotations[positions][:, None]
+        for index, layer in enumerate(self._layers):
+            x += layer.output(self._read(index, layer.qkv(self._normed(x, layer.attention_norm)), rotation, batch))
+            gate, up = layer.gate_up(self._normed(x, layer.feed_forward_norm)).chunk(2, dim=-1)
+            x += layer.down(silu(gate).mul_(up))
+        return self._normed(x, self._norm)
+
+    def _read(self, index: int, qkv: Tensor, rotation: Tensor, batch: RaggedBatch) -> Tensor:
+        rotated = self._heads + self._key_heads
+        split = qkv.view(len(qkv), -1, self._width)
+        turned = torch.view_as_complex(split[:, :rotated].reshape(len(qkv), rotated, -1, 2)) * rotation
+        queries_keys = torch.view_as_real(turned).flatten(-2)
+        batch.write(index, queries_keys[:, self._heads :].transpose(0, 1), split[:, rotated:].transpose(0, 1))
+        return batch.attend(index, queries_keys[:, : self._heads], self._kind)
+
+    def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
+        return rms_norm(x, (x.shape[-1],), weight, self._epsilon)
+
+
+def suits(model: PreTrainedModel) -> bool:
+    """Whether `Decoder` computes what this model does; transformers' own modules serve all others."""
+    config = model.config.get_text_config(decoder=True)
+    rotary = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
+    windows = set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
+    window = getattr(config, "sliding_window", None)
+    return (
+        config.model_type in ARCHITECTURES
+        and config.hidden_act == "silu"
+        and rotary in ROTARY_TYPES
+        and not windows
+        and (window is None or config.model_type != "mistral")
+        and model.dtype is torch.float32
+        and model.device.type == "cpu"
+    )
+
+
+def rotations(model: PreTrainedModel, length: int) -> Tensor:
+    """cos + i sin of every position below `length` and half the dimensions, complex64 [length, width / 2]."""
+    rotary: Any = _untyped(model).model.rotary_emb
+    cos, sin = rotary(torch.zeros(1), position_ids=torch.arange(length)[None])
+    half = cos.shape[-1] // 2
+    return torch.complex(cos[0, :, :half].contiguous(), sin[0, :, :half].contiguous())
+
+
+def interleaved(rotated: int, width: int, rows: int) -> Tensor:
+    """Order of a joint projection's outputs that puts dimension i beside i + width / 2 in the first `rotated` heads.
+
+    The two are the parts of one complex number. Queries and keys are reordered alike: their products stay the same.
+    """
+    pairs = torch.arange(width).view(2, -1).T.reshape(-1)
+    heads = torch.arange(rotated)[:, None] * width + pairs
+    return torch.cat([heads.reshape(-1), torch.arange(rotated * width, rows)])
+
+
+def _joined(*linears: Any) -> tuple[Tensor, Tensor | None]:
+    """Weights and biases of layers that read the same, one after the other."""
+    bias = [linear.bias.detach() for linear in linears if linear.bias is not None]
+    return torch.cat([linear.weight.detach() for linear in linears]), torch.cat(bias) if bias else None
+
+
+def _untyped(model: PreTrainedModel) -> Any:
+    return model

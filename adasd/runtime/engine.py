@@ -1,0 +1,106 @@
+"""Many coroutines, one device thread: messages join the batch that is running, wherever it stands."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from adasd.core.errors import AdasdError, Overloaded, ServiceUnavailable
+from adasd.core.messages import Timing
+from adasd.runtime.device import DeviceThread
+from adasd.runtime.jobs import Job, Steps
+from adasd.runtime.replica import Replica
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+Work = Callable[[Replica[Any]], Steps[T]]
+
+
+class Engine:
+    """Steps a replica's batcher on the device thread while there are jobs; other calls come between two steps.
+
+    capacity: jobs in hand at once; one more is refused with Overloaded. stepped: told how many took part in a step.
+    """
+
+    def __init__(
+        self,
+        device: DeviceThread,
+        replica: Replica[Any],
+        capacity: int,
+        stepped: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self._device, self._replica, self._capacity, self._stepped = device, replica, capacity, stepped
+        self._arrived: deque[tuple[Work[Any], Callable[[Any, Timing], None], Callable[[], bool]]] = deque()
+        self._lock = threading.Lock()
+        self._stepping = False
+        self._in_hand = 0
+
+    async def run(self, work: Work[T], cancelled: Callable[[], bool]) -> tuple[T, Timing]:
+        """The job's result. Raises its error, Overloaded, ServiceUnavailable once the device is shut down.
+
+        Cancelling the awaiting task drops the job before its next pass; so does `cancelled`.
+        """
+        if self._in_hand >= self._capacity:
+            raise Overloaded(f"{self._in_hand} messages are in hand")
+        future: Future[tuple[T, Timing]] = Future()
+
+        def done(result: T | BaseException, timing: Timing) -> None:
+            if future.cancelled():
+                return
+            if isinstance(result, BaseException):
+                future.set_exception(result)
+            else:
+                future.set_result((result, timing))
+
+        self._in_hand += 1
+        try:
+            self._arrive(work, done, lambda: future.cancelled() or cancelled())
+            return await asyncio.wrap_future(future)
+        finally:
+            self._in_hand -= 1
+
+    def _arrive(self, *job: Any) -> None:
+        with self._lock:
+            self._arrived.append(job)
+            idle, self._stepping = not self._stepping, True
+        if idle:
+            self._again()
+
+    def _again(self) -> None:
+        """Have the device thread take another step, after whatever else waits for it."""
+        try:
+            self._device.post(self._step, self._dropped)
+        except ServiceUnavailable:
+            self._dropped()
+
+    def _step(self) -> None:
+        self._begin()
+        try:
+            self._stepped(self._replica.batcher.step())
+        except Exception:
+            logger.exception("a step failed")
+            self._replica.batcher.fail(AdasdError("internal error"))
+        with self._lock:
+            self._stepping = bool(self._replica.batcher.jobs or self._arrived)
+            going_on = self._stepping
+        if going_on:
+            self._again()
+
+    def _begin(self) -> None:
+        """Take what has arrived in hand."""
+        while self._arrived:
+            work, done, cancelled = self._arrived.popleft()
+            self._replica.batcher.add(Job(work(self._replica), done, cancelled))
+
+    def _dropped(self) -> None:
+        """The device was shut down: nobody is left waiting."""
+        self._begin()
+        self._replica.batcher.fail(ServiceUnavailable("the device is shut down"))
+        self._stepping = False

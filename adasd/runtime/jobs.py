@@ -1,0 +1,115 @@
+"""What a replica is asked to do, as generators: each yields the pass it needs next and is sent what came of it.
+
+So a batcher can step many of them together, and a block of candidates joins and leaves batches between tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from adasd.core.adaptive import AcceptanceState
+from adasd.core.drafting import drafting
+from adasd.core.draws import CounterDraws
+from adasd.core.errors import ContextLengthExceeded
+from adasd.core.messages import DraftRequest, ModelInfo, Timing, VerifyRequest
+from adasd.core.types import Draft, SamplingParams, Verdict
+from adasd.core.verification import verification
+from adasd.runtime.options import Role
+from adasd.runtime.sessions import Sessions
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Read `ids`, all of a session's, and make something of the logits of the last `rows`.
+
+    side: a `Proposal` of one row, `TargetRows` of all of them; None comes of no rows.
+    """
+
+    session: bytes
+    ids: Sequence[int]
+    rows: int
+    sampling: SamplingParams
+    side: Role
+
+
+Steps = Generator[Pass, Any, T]
+
+
+def never() -> bool:
+    """The default of `cancelled`."""
+    return False
+
+
+def draft_steps(sessions: Sessions, info: ModelInfo, request: DraftRequest) -> Steps[Draft]:
+    """Read the context, then draft as far as the plan goes."""
+    session, sampling, known = request.context.session, request.sampling, sessions.learn(request.context)
+    check_length(known, info)
+    if request.plan.max_candidates == 0:
+        yield Pass(session, known, 0, sampling, "draft")
+        return Draft()
+    plan = request.plan.limited(info.context_length - len(known))
+    block = drafting(plan, len(known), CounterDraws(sampling.seed, sampling.choice), info.eos_ids)
+    try:
+        candidates = next(block)
+        while True:
+            candidates = block.send((yield Pass(session, [*known, *candidates], 1, sampling, "draft")))
+    except StopIteration as end:
+        draft: Draft = end.value
+        return draft
+
+
+def verify_steps(sessions: Sessions, info: ModelInfo, request: VerifyRequest) -> Steps[Verdict]:
+    """Judge one block: one pass over what the KV lacks and the candidates, then the acceptance rule."""
+    sampling, draft = request.sampling, request.draft
+    known = sessions.learn(request.context)
+    method, state = verification(request.acceptance), AcceptanceState.unpack(request.state)
+    wanted = [*known, *draft.ids]
+    check_length(wanted, info)
+    target = yield Pass(request.context.session, wanted, len(draft) + 1, sampling, "target")
+    return method.verify(target, draft, state.posterior, len(known), CounterDraws(sampling.seed, sampling.choice))
+
+
+def check_length(ids: Sequence[int], info: ModelInfo) -> None:
+    """Refuse what the model cannot attend to."""
+    if len(ids) > info.context_length:
+        raise ContextLengthExceeded(f"{len(ids)} positions, the model attends to {info.context_length}")
+
+
+class Job(Generic[T]):
+    """One message in a replica's hands. done: told the result or the error, and where the time went.
+
+    cancelled: asked before every pass whether anybody still waits.
+    """
+
+    def __init__(
+        self,
+        steps: Steps[T],
+        done: Callable[[T | BaseException, Timing], None],
+        cancelled: Callable[[], bool] = never,
+    ) -> None:
+        self._steps, self._done, self.cancelled = steps, done, cancelled
+        self.next: Pass | None = None
+        self.forwards, self.queue, self.forward, self.rules = 0, 0.0, 0.0, 0.0
+
+    def advance(self, outcome: Any) -> bool:
+        """Hand over what came of the last pass (None at first); whether the job wants another."""
+        try:
+            if isinstance(outcome, BaseException):
+                self.next = self._steps.throw(outcome)
+            else:
+                self.next = self._steps.send(outcome)
+            return True
+        except StopIteration as end:
+            self.finish(end.value)
+        except Exception as error:
+            self.finish(error)
+        return False
+
+    def finish(self, result: T | BaseException) -> None:
+        """End the job with this."""
+        self._steps.close()
+        self._done(result, Timing(self.forwards, self.queue, self.forward, self.rules))

@@ -1,0 +1,143 @@
+"""Any decoder of transformers on a ragged batch: its own modules, our KV and our attention underneath."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AttentionInterface, Cache, DynamicCache, PreTrainedModel
+from transformers.cache_utils import CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
+from transformers.masking_utils import AttentionMaskInterface
+
+from adasd.core.errors import InvalidRequest
+from adasd.runtime.attention import Attention, RaggedBatch, Span
+from adasd.runtime.kv import SessionKV
+
+RAGGED_ATTENTION = "adasd_ragged"
+
+
+class ModuleBody:
+    """A model of transformers as it is, on its device and in its type. Raises InvalidRequest for one that cannot be
+    served, with the reason.
+    """
+
+    columns: Tensor | None = None
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        check_architecture(model)
+        self._model: Any = model.eval()  # type: ignore[no-untyped-call]
+        self._device = model.device
+        config = model.config.get_text_config(decoder=True)
+        self.layer_count, self.width = config.num_hidden_layers, config.vocab_size
+        self._model.set_attn_implementation(RAGGED_ATTENTION)
+        self._probe()
+
+    @torch.inference_mode()
+    def _probe(self) -> None:
+        """One token, so that attention of a kind we do not know is refused before anybody is served."""
+        kv = SessionKV(self.layer_count)
+        kv.reserve(1, 1)
+        zero = torch.zeros(1, dtype=torch.int64, device=self._device)
+        self.forward(zero, zero, RaggedBatch([Span(kv, 0, 1)]), zero)
+
+    def forward(self, ids: Tensor, positions: Tensor, batch: RaggedBatch, rows: Tensor) -> Tensor:
+        """Logits of some of the tokens, [rows, width]; writes the batch's KV. All arguments int64 [n]."""
+        read = self._model(
+            input_ids=ids[None],
+            position_ids=positions[None],
+            cache=RaggedCache(self.layer_count, batch),
+            use_cache=True,
+            logits_to_keep=rows,
+            ragged=batch,
+        )
+        logits: Tensor = read.logits[0]
+        return logits
+
+
+class RaggedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
+    """Files what a pass computed under its sessions; the attention reads it from there."""
+
+    def __init__(self, index: int, batch: RaggedBatch) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._index, self._batch = index, batch
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Nothing to do: sessions allocate."""
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """key_states, value_states: [1, key heads, tokens, width]."""
+        self._batch.write(self._index, key_states[0], value_states[0])
+        return key_states, value_states
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return query_length, 0
+
+    def get_seq_length(self) -> int:
+        return 0
+
+    def get_max_length(self) -> int:
+        return -1
+
+
+class RaggedCache(Cache):
+    """What transformers takes for a cache during one pass."""
+
+    def __init__(self, layers: int, batch: RaggedBatch) -> None:
+        super().__init__(layers=[RaggedLayer(index, batch) for index in range(layers)])
+
+
+def ragged_attention(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    ragged: RaggedBatch,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """An attention function of transformers. query: [1, heads, tokens, width]; [1, tokens, heads, width]."""
+    if s_aux is not None:
+        raise InvalidRequest("attention with sinks cannot be served", "model")
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    rows = query[0].transpose(0, 1)
+    read = ragged.attend(module.layer_idx, rows, Attention(scale, sliding_window, softcap))
+    return read.view(1, *rows.shape[:2], -1), None
+
+
+def no_mask(*args: Any, **kwargs: Any) -> None:
+    """Positions and windows are the attention's to know."""
+
+
+AttentionInterface.register(RAGGED_ATTENTION, ragged_attention)
+AttentionMaskInterface.register(RAGGED_ATTENTION, no_mask)
+
+
+def check_architecture(model: PreTrainedModel) -> None:
+    """Refuse by name, with the reason, a model whose state is more than keys and values of its own layers.
+
+    Sliding-window layers are fine: the whole history is kept and the attention hides what is outside the window, so a
+    rollback finds everything it needs. Raises InvalidRequest.
+    """
+    architecture = model.config.model_type
+    missing = {"cache", "logits_to_keep"} - inspect.signature(type(model).forward).parameters.keys()
+    if missing:
+        raise _refused(architecture, f"its forward takes no {' and no '.join(sorted(missing))}")
+    for index, layer in enumerate(DynamicCache(config=model.config).layers):
+        if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer):  # a subclass may hold more than both
+            kind = type(layer).__name__
+            raise _refused(architecture, f"layer {index} keeps a {kind}, which cannot be rolled back to any length")
+    if model._is_stateful:
+        raise _refused(architecture, "its recurrent state cannot be rolled back")
+    if not model._supports_attention_backend:
+        raise _refused(architecture, "its attention cannot be replaced")
+
+
+def _refused(architecture: str, reason: str) -> InvalidRequest:
+    return InvalidRequest(f"{architecture} cannot be served: {reason}", "model")

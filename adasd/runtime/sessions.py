@@ -1,0 +1,145 @@
+"""What a replica knows of its sessions: committed ids, ids behind the KV, and whose KV may go when room is needed.
+
+KV is a cache, never the truth: before every forward it is rolled back to what it shares with the ids that are wanted.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from adasd.core.context import context_hash
+from adasd.core.errors import Overloaded, SessionNotFound
+from adasd.core.messages import ContextDelta
+from adasd.runtime.base import CausalRuntime
+
+IDLE_SESSIONS = 32
+"""Sessions kept after their stream has ended, for others that begin alike."""
+SHORTEST_FORK = 16
+"""Positions; fewer are read faster than copied."""
+
+
+@dataclass(slots=True)
+class _Session:
+    known: list[int] = field(default_factory=list)  # committed ids, as told by the gateway
+    cached: list[int] = field(default_factory=list)  # ids whose KV the runtime holds
+
+
+class Sessions:
+    """The sessions of one runtime, least recently used first. Owned by the thread that owns the runtime."""
+
+    def __init__(self, runtime: CausalRuntime[Any]) -> None:
+        self._runtime = runtime
+        self._sessions: OrderedDict[bytes, _Session] = OrderedDict()
+        self._idle: OrderedDict[bytes, list[int]] = OrderedDict()
+        self._released = 0
+
+    def __len__(self) -> int:
+        """Sessions that have not been released."""
+        return len(self._sessions)
+
+    def learn(self, delta: ContextDelta) -> list[int]:
+        """The committed ids after a message. Raises SessionNotFound if they are not those it names."""
+        session = self._sessions.setdefault(delta.session, _Session())
+        self._sessions.move_to_end(delta.session)
+        if delta.start > len(session.known):
+            raise SessionNotFound(
+                f"holds {len(session.known)} ids of this session, the message starts at {delta.start}"
+            )
+        known = session.known[: delta.start] + list(delta.ids)
+        if len(known) != delta.base or context_hash(known) != delta.hash:
+            raise SessionNotFound("the committed ids held here are not those the message names")
+        session.known = known
+        return known
+
+    def shared(self, name: bytes, wanted: Sequence[int], rows: int) -> int:
+        """How many positions of `wanted` need not be read; all the KV behind them is forgotten.
+
+        Those whose logits are wanted are read in any case. A session that holds nothing begins as the one that shares
+        most with it.
+        """
+        session = self._sessions.setdefault(name, _Session())
+        if not session.cached:
+            self._fork(name, session, wanted)
+        base = min(shared_prefix(session.cached, wanted), len(wanted) - max(rows, 1))
+        session.cached = session.cached[:base]
+        return base
+
+    def read(self, name: bytes, ids: Sequence[int]) -> None:
+        """The runtime has read these after what it held."""
+        if name in self._sessions:
+            self._sessions[name].cached.extend(ids)
+
+    def distrust(self, name: bytes) -> None:
+        """Whatever KV the session has is not used again."""
+        if name in self._sessions:
+            self._sessions[name].cached.clear()
+
+    def release(self, name: bytes) -> None:
+        """Forget a session; its KV stays for a while, for others that begin alike. Unknown ones are fine."""
+        session = self._sessions.pop(name, None)
+        if session is None or len(session.cached) < SHORTEST_FORK:
+            self._runtime.release(name)
+            return
+        self._released += 1
+        parked = b"idle" + self._released.to_bytes(8, "big")
+        try:
+            self._runtime.rename(name, parked)
+        except SessionNotFound:
+            return
+        self._idle[parked] = session.cached
+        if len(self._idle) > IDLE_SESSIONS:
+            self._drop_idle()
+
+    def reserve(self, name: bytes, length: int, running: Collection[bytes]) -> None:
+        """Room for `length` positions of a session, if need be at the cost of others that are not `running`.
+
+        Those that nobody holds go first. Of the rest the least recently used goes, but for one that has begun already:
+        what is new waits. Raises Overloaded.
+        """
+        while True:
+            try:
+                self._runtime.reserve(name, length)
+                return
+            except Overloaded:
+                if not self._drop_idle() and not (self._sessions[name].cached and self._evict(running)):
+                    raise
+
+    def _drop_idle(self) -> bool:
+        if not self._idle:
+            return False
+        name, _ = self._idle.popitem(last=False)
+        self._runtime.release(name)
+        return True
+
+    def _evict(self, running: Collection[bytes]) -> bool:
+        """Drop the KV of the least recently used session that holds any and does not run; it is read again later."""
+        for name, session in self._sessions.items():
+            if session.cached and name not in running:
+                session.cached = []
+                self._runtime.release(name)
+                return True
+        return False
+
+    def _fork(self, name: bytes, session: _Session, wanted: Sequence[int]) -> None:
+        """Begin with the KV of whoever shares the longest prefix, unless it is too short to matter."""
+        others = [(held, other.cached) for held, other in self._sessions.items() if held != name]
+        lengths = [(shared_prefix(ids, wanted), held) for held, ids in (*others, *self._idle.items())]
+        length, source = max(lengths, default=(0, b""))
+        if length < SHORTEST_FORK:
+            return
+        try:
+            self._runtime.fork(source, name, length)
+        except (SessionNotFound, Overloaded):
+            return
+        session.cached = list(wanted[:length])
+
+
+def shared_prefix(left: Sequence[int], right: Sequence[int]) -> int:
+    """Length of the longest common prefix of two lists."""
+    length = min(len(left), len(right))
+    if left[:length] == right[:length]:
+        return length
+    return next(i for i in range(length) if left[i] != right[i])

@@ -1,0 +1,100 @@
+"""Cost profiles as stated and as measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from adasd.core.costs import NOMINAL, Average, CostMeter, CostProfile, Observation, isotonic, stated_profile
+from adasd.core.errors import InvalidRequest
+
+STATED: dict[str, Any] = {"version": "a100", "fixed": 0.5, "draft": 0.1, "verify": [1, 1.5], "commit": 0.25}
+
+
+def test_the_cost_of_a_round() -> None:
+    profile = stated_profile(STATED)
+    assert profile.rounds[0] == 1.25  # plain decoding: no drafter, one row
+    assert profile.rounds[1:4] == pytest.approx(
+        (0.5 + 0.1 + 1.5 + 0.25, 0.5 + 0.2 + 2.0 + 0.25, 0.5 + 0.3 + 2.5 + 0.25)
+    )
+    assert stated_profile({k: v for k, v in STATED.items() if k != "commit"}).commit == 0.0
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"version": "a 1"}, "version"),
+        ({"version": 1}, "version"),
+        ({"fixed": -1}, "fixed"),
+        ({"draft": "fast"}, "draft"),
+        ({"draft": True}, "draft"),
+        ({"commit": float("nan")}, "commit"),
+        ({"verify": []}, "verify"),
+        ({"verify": [0, 1]}, "verify"),
+        ({"verify": [2, 1]}, "verify"),
+        ({"verify": [1] * 66}, "verify"),
+        ({"verify": 1}, "verify"),
+        ({"speed": 1}, "speed"),
+    ],
+)
+def test_a_profile_that_makes_no_sense_is_refused_by_name(change: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidRequest) as raised:
+        stated_profile(STATED | change)
+    assert raised.value.param == param
+
+
+def test_a_missing_figure_is_named() -> None:
+    with pytest.raises(InvalidRequest, match="draft of a cost profile is missing"):
+        stated_profile({k: v for k, v in STATED.items() if k != "draft"})
+
+
+def test_a_lone_outlier_does_not_move_an_average() -> None:
+    average = Average()
+    for value in (9.0, 1.0, 1.0, 1.0, 50.0, 1.0, 1.0):
+        average = average.add(value, 64)
+    assert average.value == 1.0
+
+
+def measured(meter: CostMeter, *rounds: tuple[int, float], times: int = 1) -> CostMeter:
+    """After rounds of so many candidates and seconds of verification."""
+    for _ in range(times):
+        for candidates, verify in rounds:
+            meter = meter.after(Observation(candidates, verify, 0.01))
+    return meter
+
+
+def test_a_meter_starts_from_its_prior_and_takes_an_unseen_drafter_for_free() -> None:
+    profile = CostMeter().profile()
+    assert profile.passes == pytest.approx(NOMINAL.passes)
+    assert (profile.fixed, profile.draft, profile.commit) == (0.0, 0.0, NOMINAL.commit)
+
+
+def test_a_meter_learns_the_steps_of_the_verify_table() -> None:
+    verify = measured(CostMeter(), (0, 1.0), (3, 1.0), (4, 2.0), (7, 2.0), times=64).profile().verify
+    assert verify[:4] == pytest.approx([1.0] * 4, rel=0.01)
+    assert verify[4:8] == pytest.approx([2.0] * 4, rel=0.01)
+    assert 2.0 < verify[8] < 2.1
+
+
+def test_load_seen_at_one_row_moves_the_whole_table() -> None:
+    idle = measured(CostMeter(), (0, 1.0), (4, 2.0), times=64)
+    verify = measured(idle, (0, 3.0), times=200).profile().verify
+    assert verify[0] == pytest.approx(3.0, rel=0.05)
+    assert verify[4] > 4.5
+
+
+def test_time_beside_the_drafters_own_is_the_price_of_asking() -> None:
+    meter = CostMeter().after(Observation(3, 1.0, 0.01, drafting=0.7, work=0.4, steps=4))
+    assert meter.profile().draft == pytest.approx(0.1)
+    assert meter.profile().fixed == pytest.approx(0.3)
+    catching_up = meter.after(Observation(1, 1.0, 0.01, drafting=5.3, work=5.0)).profile()
+    assert catching_up.draft == pytest.approx(0.1)
+    assert catching_up.fixed == pytest.approx(0.3)
+
+
+def test_costs_never_fall_with_the_rows() -> None:
+    assert isotonic([1.0, 3.0, 2.0, 4.0], [1, 1, 3, 1]) == [1.0, 2.25, 2.25, 4.0]
+    verify = measured(CostMeter(), (5, 1.0), (2, 3.0), (0, 2.0), times=5).profile().verify
+    assert list(verify) == sorted(verify)
+    assert isinstance(CostMeter().profile(), CostProfile)

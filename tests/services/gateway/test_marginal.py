@@ -1,0 +1,161 @@
+"""The marginal rule in the running gateway: what its text depends on, and what it is seen to do."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adasd.core.costs import NOMINAL, Observation
+from adasd.core.decoding import TokenBoundary
+from adasd.core.errors import InvalidRequest
+from adasd.core.messages import Timing
+from adasd.core.stopping import stopping_rule
+from adasd.core.types import SamplingParams
+from services.gateway.costs import LiveCosts, RoundWatch, load_profile
+from tests.services.gateway.conftest import Gateway
+
+PREFIX = "adasd_spec_decode"
+
+
+def under(stopping: str, acceptance: str = "exact") -> dict[str, Any]:
+    return {"max_tokens": 60, "speculation": {"stopping": stopping, "acceptance": acceptance}}
+
+
+def text_of(body: dict[str, Any]) -> str:
+    text: str = body["choices"][0]["message"]["content"]
+    return text
+
+
+def teach(costs: LiveCosts, drafting: float) -> None:
+    """Rounds in which a candidate took so long, a pass of the target 1 s."""
+    for candidates in (0, 1, 4) * 40:
+        costs.add(Observation(candidates, 1.0, 0.0, drafting if candidates else None, 0.0, 0))
+        costs.add(Observation(candidates, 1.0, 0.0, drafting, 0.01, 1))
+
+
+@pytest.mark.parametrize("fields", [{"temperature": 0}, {"seed": 5}], ids=["greedy", "coupled"])
+async def test_a_text_that_is_the_targets_own_does_not_depend_on_the_rule(
+    gateway: Gateway, fields: dict[str, Any]
+) -> None:
+    rule = "coupled" if "seed" in fields else "exact"
+    plain = (await gateway.post(**fields, **under("off", rule))).json()
+    for drafting in (0.0, 30.0):
+        teach(gateway.services.engine.costs, drafting)
+        weighed = (await gateway.post(**fields, **under("marginal", rule))).json()
+        assert text_of(weighed) == text_of(plain)
+        assert weighed["system_fingerprint"] == plain["system_fingerprint"]
+        assert (weighed["speculation"]["drafted"] > 20) == (drafting == 0.0)
+
+
+async def test_a_seeded_text_depends_on_the_stated_costs_and_not_on_the_clock(gateway: Gateway) -> None:
+    texts = set()
+    for drafting in (0.0, 30.0):
+        teach(gateway.services.engine.costs, drafting)
+        reply = await gateway.post(seed=3, **under("marginal"))
+        texts.add(text_of(reply.json()))
+    stored = await gateway.stored(reply)
+    prompt, boundary = list(stored.record.prompt), TokenBoundary({0}, 60)
+    rounds = list(
+        gateway.oracle.generate(prompt, SamplingParams(seed=3), stopping_rule("marginal", None), "exact", 60, boundary)
+    )
+    assert list(stored.ids) == prompt + [token for step in rounds for token in step.verdict.tokens]
+    assert stored.state == rounds[-1].state.acceptance.pack()
+    assert len(texts) == 1
+    assert {step.plan.decision for step in rounds} >= {"draft"}
+    assert reply.json()["system_fingerprint"].endswith(f"_{NOMINAL.version}")
+    assert stored.record.parameters["cost_profile"] == NOMINAL.version
+
+
+async def test_other_rules_have_nothing_to_do_with_costs(gateway: Gateway) -> None:
+    reply = await gateway.post(seed=3, **under("adasd"))
+    assert NOMINAL.version not in reply.json()["system_fingerprint"]
+    assert (await gateway.stored(reply)).record.parameters["cost_profile"] is None
+
+
+async def test_an_unseeded_text_follows_the_clock_to_zero_candidates_and_back(gateway: Gateway) -> None:
+    drafts = []
+    for drafting in (0.0, 30.0, 0.0):
+        teach(gateway.services.engine.costs, drafting)
+        record = (await gateway.post(**under("marginal"))).json()["speculation"]
+        drafts.append(record["drafts"] / record["rounds"])
+    assert drafts[1] < 0.2 < 0.7 < min(drafts[0], drafts[2])
+
+
+async def test_decisions_are_metrics(gateway: Gateway) -> None:
+    teach(gateway.services.engine.costs, 0.0)
+    record = (await gateway.post(**under("marginal"))).json()["speculation"]
+    counts = [
+        await gateway.metric(f'{PREFIX}_num_decisions_total{{decision="{decision}"}}')
+        for decision in ("off", "probe", "draft")
+    ]
+    assert sum(counts) == record["rounds"]
+    assert counts[1] + counts[2] >= record["drafts"] > 0
+    weighed = await gateway.metric(f"{PREFIX}_going_rate_tokens_per_second_count")
+    assert weighed == counts[0] + counts[2] - 1  # the first round is planned without weighing
+    assert await gateway.metric(f'{PREFIX}_cost_seconds{{part="verify"}}') > 0
+
+
+ACCOUNT = Timing(forwards=4, queue=0.1, forward=0.3, rules=0.1)
+
+
+class Seen(LiveCosts):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rounds: list[Observation] = []
+
+    def add(self, seen: Observation) -> None:
+        self.rounds.append(seen)
+
+
+def watched(*rounds: tuple[Timing | None, int]) -> list[Observation]:
+    """What is told of rounds with these accounts, None where the drafter was not asked, and so many candidates."""
+    costs = Seen()
+    watch = RoundWatch(costs)
+    for timing, candidates in rounds:
+        if timing is not None:
+            watch.drafted(0.7, timing, candidates)
+        watch.verified(1.0, candidates)
+        watch.committed(0.25)
+    return costs.rounds
+
+
+def test_a_prefill_says_nothing_and_a_drafter_that_catches_up_little() -> None:
+    told = watched((None, 0), (ACCOUNT, 3), (ACCOUNT, 3), (None, 0), (ACCOUNT, 3), (ACCOUNT, 0), (ACCOUNT, 3))
+    cold = Observation(3, 1.0, 0.25, drafting=0.7, work=0.4)
+    warm, off = Observation(3, 1.0, 0.25, drafting=0.7, work=0.4, steps=4), Observation(0, 1.0, 0.25)
+    assert told == [cold, warm, off, cold, off, cold]
+
+
+def test_without_an_account_all_the_time_is_work() -> None:
+    told = watched((None, 0), (Timing(), 2), (Timing(), 2))
+    assert told == [Observation(2, 1.0, 0.25), Observation(2, 1.0, 0.25, drafting=0.7, work=0.7, steps=2)]
+
+
+def test_a_profile_comes_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "costs.json"
+    path.write_text('{"version": "two", "fixed": 0.5, "draft": 0.1, "verify": [1, 1.5]}')
+    assert load_profile(path).version == "two"
+    assert load_profile(None) is NOMINAL
+    live = LiveCosts()
+    teach(live, 0.5)
+    path.write_text(live.figures())
+    assert load_profile(path) == live.profile()
+    for content in ("[]", "{", '{"version": "two"}'):
+        path.write_text(content)
+        with pytest.raises(InvalidRequest, match="cost_profile"):
+            load_profile(path)
+    with pytest.raises(InvalidRequest, match="cost_profile"):
+        load_profile(tmp_path / "missing.json")
+
+
+async def test_many_at_once_share_what_is_known(gateway: Gateway) -> None:
+    replies = await asyncio.gather(*(gateway.post(**under("marginal")) for _ in range(4)))
+    assert all(reply.status_code == 200 for reply in replies)
+    profile = gateway.services.engine.costs.profile()
+    assert profile.version == "live"
+    assert profile.verify[0] != NOMINAL.verify[0]
