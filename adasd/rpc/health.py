@@ -38,5 +38,5 @@ def _channel(address: str, tls: ClientTls) -> grpc.Channel:
 
 
 if __name__ == "__main__":
-    found = state(sys.argv[1], *(tls_of(Path(folder)) for folder in sys.argv[2:3]))
+    found = state(sys.argv[1], tls_of(Path(sys.argv[2])) if sys.argv[2:] else None)
     sys.exit(0 if found == "SERVING" else found)
