@@ -31,6 +31,16 @@ MAX_TOKEN_ID = 2**32 - 1
 MAX_TOP_LOGPROBS = 20
 
 
+def _within(name: str, value: float, low: float, high: float) -> None:
+    if not (math.isfinite(value) and low <= value <= high):
+        raise InvalidRequest(f"{name} must be within [{low:g}, {high:g}], got {value}", name)
+
+
+def _ascending(name: str, ids: Sequence[int]) -> None:
+    if not all(low < high for low, high in pairwise([-1, *ids, MAX_TOKEN_ID + 1])):
+        raise InvalidRequest(f"the ids of {name} must ascend strictly within [0, 2^32)", name)
+
+
 @dataclass(frozen=True, slots=True)
 class Processing:
     """What is done to raw logits before they are warped, in the order of the fields. Validated on construction.
@@ -111,16 +121,6 @@ class SamplingParams:
     @property
     def greedy(self) -> bool:
         return self.temperature == 0.0
-
-
-def _within(name: str, value: float, low: float, high: float) -> None:
-    if not (math.isfinite(value) and low <= value <= high):
-        raise InvalidRequest(f"{name} must be within [{low:g}, {high:g}], got {value}", name)
-
-
-def _ascending(name: str, ids: Sequence[int]) -> None:
-    if not all(low < high for low, high in pairwise([-1, *ids, MAX_TOKEN_ID + 1])):
-        raise InvalidRequest(f"the ids of {name} must ascend strictly within [0, 2^32)", name)
 
 
 @dataclass(frozen=True, slots=True)
