@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from adasd.core.types import FloatArray, IntArray, Processing
+from adasd.core.types import PLAIN, FloatArray, IntArray, Processing
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,9 +61,9 @@ class Processor:
 
     def __init__(self, processing: Processing, ids: Sequence[int], prompt_length: int) -> None:
         self._processing = processing
+        self._plain = processing == PLAIN
         self._generated = max(0, len(ids) - prompt_length)
-        self._repeats = processing.repetition_penalty != 1.0
-        counted = ids if self._repeats else ids[prompt_length:]
+        counted = ids if processing.repetition_penalty != 1.0 else ids[prompt_length:]
         self._seen = np.unique(np.array(counted if processing.penalises else (), dtype=np.int64))
         self._counts = np.zeros(len(self._seen))
         if processing.penalises:
@@ -72,6 +72,8 @@ class Processor:
 
     def edits(self, candidates: Sequence[int], rows: int = 1) -> Edits | None:
         """Of the last `rows` positions of the text and these candidates; None if nothing changes."""
+        if self._plain:
+            return None
         before = np.arange(len(candidates) - rows + 1, len(candidates) + 1)
         banned = self._generated + before < self._processing.min_tokens
         ids = self._edited(candidates, bool(banned.any()))

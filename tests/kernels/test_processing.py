@@ -38,6 +38,7 @@ SAMPLINGS = (
     SamplingParams(0.7, top_p=0.9),
     SamplingParams(top_k=40, min_p=0.01),
 )
+KINDS = ("plain", "greedy", "top_p", "top_k")
 
 
 def edits_of(processing: Processing, rows: int) -> Edits | None:
@@ -77,7 +78,7 @@ def test_the_order_and_the_numbers_are_those_of_transformers() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("sampling", SAMPLINGS, ids=repr)
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=KINDS)
 def test_processed_blocks_are_judged_alike_by_host_and_device(dtype: torch.dtype, sampling: SamplingParams) -> None:
     logits = quantised(2, len(CANDIDATES) + 1)
     for processing in PROCESSINGS:
@@ -157,7 +158,7 @@ def told(backend: Backend, logits: FloatArray, sampling: SamplingParams, tokens:
     return np.array([(entry.logprob, *entry.top_ids, *entry.top) for entry in entries])
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS[:3], ids=repr)
+@pytest.mark.parametrize("sampling", SAMPLINGS[:3], ids=KINDS[:3])
 @pytest.mark.parametrize("top", [0, 1, 5, 20])
 def test_log_probabilities_are_of_the_raw_row_whatever_is_sampled_from(
     backend: Backend, sampling: SamplingParams, top: int
