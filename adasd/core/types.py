@@ -17,7 +17,8 @@ IntArray = NDArray[np.int64]
 Emission = Literal["recovered", "bonus", "none"]
 """How the last token of a verdict came about: sampled after a rejection, after a full acceptance, or cut away."""
 
-FinishReason = Literal["stop", "length"]
+FinishReason = Literal["stop", "length", "cancelled"]
+"""Why no more tokens are generated: EOS or a stop string, a limit, or nobody wants them."""
 
 
 @dataclass(frozen=True, slots=True)
