@@ -6,9 +6,12 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 from adasd.core.types import FinishReason
+
+Claim = int | Literal["lapsed", "any"]
+"""Which session may be taken over: one whose lease has lapsed, any, or one that is still in this epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +21,7 @@ class SessionRecord:
     session: 16 random bytes. owner: the gateway that runs it. prompt: token ids.
     parameters: the request's sampling, seed, rules and limits, JSON-compatible.
     models: fingerprints of target, draft and vocabulary. principal: whose session it is; others do not see it.
+    turn: requests the session has had, this one included.
     """
 
     session: bytes
@@ -27,6 +31,7 @@ class SessionRecord:
     parameters: Mapping[str, object]
     models: Mapping[str, str]
     principal: str = ""
+    turn: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +84,12 @@ class StoredSession:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """What was committed after the ids a follower has. length: all ids. lease: seconds left to the owner."""
+    """What was committed after the ids a follower has.
 
+    turn: as in the record. length: of all ids. lease: seconds left to the owner.
+    """
+
+    turn: int
     length: int
     ids: Sequence[int]
     finish_reason: FinishReason | None
@@ -103,7 +112,10 @@ class SessionStore(Committing, Protocol):
     """Where sessions live. All writes are compare-and-set on owner, epoch, round and lease.
 
     Every operation raises ServiceUnavailable if the store does not answer; every write raises Overloaded if it is full.
+    lease: seconds that a write or a renewal keeps others away.
     """
+
+    lease: float
 
     async def create(self, record: SessionRecord, state: bytes, former: StoredSession | None = None) -> None:
         """Write a new session at round 0, or the next turn in place of `former`, with a higher epoch.
@@ -119,10 +131,10 @@ class SessionStore(Committing, Protocol):
         """
         ...
 
-    async def take_over(self, session: bytes, owner: str, force: bool = False) -> tuple[Ownership, int]:
-        """Become the owner of an unfinished session whose lease has lapsed, or of any by force; its next round.
+    async def take_over(self, session: bytes, owner: str, claim: Claim = "lapsed") -> tuple[Ownership, int]:
+        """Become the owner of an unfinished session, under the next epoch; the number of its next round.
 
-        Raises Conflict if it is running or finished, SessionNotFound if it is gone.
+        Raises Conflict if it is finished or the claim does not hold, SessionNotFound if it is gone.
         """
         ...
 

@@ -1,8 +1,8 @@
 """A session as Redis holds it: three keys under one hash tag, and the arguments of the scripts that write them.
 
     adasd:{<session hex>}:meta    hash: version, owner, epoch, round, length, prompt_length, parameters and models
-                                  (JSON), principal, counter:<name>, finish_reason, digest of the last write, lease
-                                  (when it lapses, ms of Redis' clock), taken (digest of the last take-over)
+                                  (JSON), principal, turn, counter:<name>, finish_reason, digest of the last write,
+                                  lease (when it lapses, ms of Redis' clock), taken (digest of the last take-over)
     adasd:{<session hex>}:ids     little-endian uint32 per token, prompt first; only grows
     adasd:{<session hex>}:state   packed acceptance state, at most MAX_STATE_BYTES, patched in place
 
@@ -23,7 +23,7 @@ from typing import cast
 from adasd.core.context import pack_ids, unpack_ids
 from adasd.core.errors import ServiceUnavailable
 from adasd.core.types import FinishReason
-from adasd.state.base import Commit, Ownership, SessionRecord, StoredSession, Tail
+from adasd.state.base import Claim, Commit, Ownership, SessionRecord, StoredSession, Tail
 
 RECORD_VERSION = 2
 SESSION_BYTES = 16
@@ -84,6 +84,7 @@ def creation_arguments(
         b"parameters": _to_json(record.parameters),
         b"models": _to_json(record.models),
         b"principal": record.principal.encode(),
+        b"turn": _number(record.turn),
     }
     turn = [b"", b""] if former is None else [_number(former.record.epoch), _number(former.rounds)]
     return [new_digest(), *lives.arguments(), *turn, pack_ids(record.prompt), state, *_flat(fields)]
@@ -94,9 +95,9 @@ def renewal_arguments(ownership: Ownership, channel: str, lives: Lives, release:
     return [ownership.owner.encode(), _number(ownership.epoch), *lives.arguments(release), channel.encode()]
 
 
-def take_over_arguments(owner: str, lives: Lives, force: bool) -> list[bytes]:
+def take_over_arguments(owner: str, lives: Lives, claim: Claim) -> list[bytes]:
     """ARGV of take_over.lua."""
-    return [new_digest(), owner.encode(), *lives.arguments(), b"force" if force else b""]
+    return [new_digest(), owner.encode(), *lives.arguments(), str(claim).encode()]
 
 
 def commit_arguments(commit: Commit, channel: str, lives: Lives) -> list[bytes]:
@@ -113,10 +114,10 @@ def commit_arguments(commit: Commit, channel: str, lives: Lives) -> list[bytes]:
     return [*guard, _digest([*guard, *change]), *lives.arguments(), channel.encode(), *change]
 
 
-def stored_tail(length: bytes, ids: bytes, finish_reason: bytes, lease: int) -> Tail:
+def stored_tail(turn: bytes, length: bytes, ids: bytes, finish_reason: bytes, lease: int) -> Tail:
     """A reply of tail.lua. lease: milliseconds left."""
     reason = cast(FinishReason | None, finish_reason.decode() or None)
-    return Tail(int(length), unpack_ids(ids), reason, lease / 1000)
+    return Tail(int(turn), int(length), unpack_ids(ids), reason, lease / 1000)
 
 
 def stored_session(
@@ -159,6 +160,7 @@ def _record(session: bytes, meta: Mapping[bytes, bytes], prompt: Sequence[int]) 
         parameters=json.loads(meta[b"parameters"]),
         models=json.loads(meta[b"models"]),
         principal=meta.get(b"principal", b"").decode(),
+        turn=int(meta.get(b"turn", 1)),
     )
 
 

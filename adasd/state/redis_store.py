@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 
 from adasd.core.errors import Conflict, ServiceUnavailable, SessionNotFound
 from adasd.state.announcements import Announcements
-from adasd.state.base import Commit, Ownership, SessionRecord, SessionStore, StoredSession, Tail
+from adasd.state.base import Claim, Commit, Ownership, SessionRecord, SessionStore, StoredSession, Tail
 from adasd.state.connection import StoreSettings, connect, error_code, meaning
 from adasd.state.record import (
     Lives,
@@ -46,6 +46,7 @@ class RedisStore(SessionStore):
         self._announcements = Announcements(url, self._settings)
         names = ("create", "renew", "take_over", "commit", "load", "tail")
         self._scripts = {name: self._client.register_script(_source(f"{name}.lua")) for name in names}
+        self.lease = self._settings.lease
         self._running: set[asyncio.Task[Any]] = set()
         self._closed = False
 
@@ -58,8 +59,8 @@ class RedisStore(SessionStore):
         arguments = renewal_arguments(ownership, keys.channel, self._lives, release)
         return int(_checked(await self._run("renew", keys, arguments)))
 
-    async def take_over(self, session: bytes, owner: str, force: bool = False) -> tuple[Ownership, int]:
-        arguments = take_over_arguments(owner, self._lives, force)
+    async def take_over(self, session: bytes, owner: str, claim: Claim = "lapsed") -> tuple[Ownership, int]:
+        arguments = take_over_arguments(owner, self._lives, claim)
         epoch, round_number = _checked(await self._run("take_over", SessionKeys.of(session), arguments)).split()
         return Ownership(session, owner, int(epoch)), int(round_number)
 

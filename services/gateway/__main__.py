@@ -20,7 +20,7 @@ from adasd.state.redis_store import RedisStore
 from services.environment import read_settings
 from services.gateway.admission import Admission
 from services.gateway.app import GatewayServices, create_app
-from services.gateway.chat import Engine
+from services.gateway.engine import Engine
 from services.gateway.handshake import Handshake
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.middleware import CURRENT_REQUEST
@@ -101,6 +101,7 @@ async def serve(settings: GatewaySettings) -> None:
             capacity=Capacity(settings.max_requests),
             max_body_bytes=settings.max_body_bytes,
             probe_seconds=settings.probe_seconds,
+            resume_wait=settings.resume_wait,
         )
         await _listen(settings, services)
 

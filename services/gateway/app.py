@@ -19,12 +19,15 @@ from starlette.responses import Response
 
 from adasd.core.errors import AdasdError, ModelNotFound
 from services.gateway.admission import Admission
-from services.gateway.chat import ChatAnswer, Engine
-from services.gateway.completion import Completion, system_fingerprint
+from services.gateway.chat import ChatAnswer
+from services.gateway.engine import Engine
 from services.gateway.errors import error_response, http_error_response, json_response
 from services.gateway.middleware import Bounded, RequestLog
+from services.gateway.principal import principal
 from services.gateway.readiness import Capacity, Readiness
 from services.gateway.schema import ChatRequest
+from services.gateway.session_routes import add_sessions
+from services.gateway.telling import Telling
 
 CHAT_PATH = "/v1/chat/completions"
 PROBES = ("/healthz", "/readyz", "/metrics")
@@ -39,7 +42,10 @@ _CHAT_DOCUMENTATION = {
 
 @dataclass(frozen=True, slots=True)
 class GatewayServices:
-    """All that the interface works with, built by whoever runs it. probe_seconds: between two looks at the services."""
+    """All that the interface works with, built by whoever runs it. probe_seconds: between two looks at the services.
+
+    resume_wait: seconds that a client who comes back waits for a record that is behind what he has.
+    """
 
     engine: Engine
     admission: Admission
@@ -47,6 +53,7 @@ class GatewayServices:
     capacity: Capacity
     max_body_bytes: int = 4 * 2**20
     probe_seconds: float = 1.0
+    resume_wait: float = 30.0
 
 
 def create_app(services: GatewayServices) -> FastAPI:
@@ -66,6 +73,7 @@ def create_app(services: GatewayServices) -> FastAPI:
     app.exception_handler(HTTPException)(_http_error)
     app.exception_handler(ClientDisconnect)(_client_gone)
     _add_chat(app, services)
+    add_sessions(app, services.engine, services.readiness, services.capacity, services.resume_wait)
     _add_models(app, services)
     _add_probes(app, services)
     _add_page(app)
@@ -93,12 +101,13 @@ def _add_chat(app: FastAPI, services: GatewayServices) -> None:
             assert target is not None, "ready means that the verifier has answered"
             body = await _read(request, services.max_body_bytes)
             admitted = await asyncio.to_thread(services.admission.admit, body, target)
+            turn = await engine.turn(admitted, principal(request))
         except (AdasdError, HTTPException) as error:
             metrics.refused(type(error).__name__)
             raise
         metrics.admitted(len(admitted.generation.prompt))
-        completion = Completion(admitted, system_fingerprint(target, engine.peers.draft))
-        return ChatAnswer(engine, admitted, target, completion, services.capacity.abandoned, arrived)
+        telling = Telling(engine, turn.session, None, services.capacity.handing_over, services.resume_wait)
+        return ChatAnswer(engine, turn, telling, services.capacity, admitted.chat.stream, arrived)
 
 
 async def _read(request: Request, limit: int) -> bytes:

@@ -16,6 +16,7 @@ MAX_STOP_CHARACTERS = 1024
 MAX_CANDIDATES = 64
 MAX_TOP_K = 2**31 - 1
 INT64 = 2**63
+MAX_WINDOW_SECONDS = 3600.0
 
 
 class _Model(BaseModel):
@@ -66,16 +67,29 @@ class StreamOptions(_Model):
 
 
 class Speculation(_Model):
-    """How to draft and accept; what is left out is the server's choice. trace: mark accepted tokens in the stream."""
+    """How to draft and accept; what is left out is the server's choice. trace: mark accepted tokens in the stream.
+
+    scope: of what is learned; by default the session that the request names, else the request.
+    """
 
     stopping: str | None = None
     acceptance: str | None = None
     max_candidates: int | None = Field(default=None, ge=1, le=MAX_CANDIDATES)
     trace: bool = False
+    scope: Literal["request", "session"] | None = None
+
+
+class Resumable(_Model):
+    """window_s: seconds that the answer goes on for without its client."""
+
+    window_s: float = Field(ge=0.0, le=MAX_WINDOW_SECONDS)
 
 
 class ChatRequest(_Model):
-    """A request whose every field is honoured. user, safety_identifier, prompt_cache_key: labels without an effect."""
+    """A request whose every field is honoured. session: whose next turn this is, as `X-Session-Id` named it.
+
+    user, safety_identifier, prompt_cache_key: labels without an effect.
+    """
 
     model: str
     messages: list[Message] = Field(min_length=1)
@@ -90,6 +104,8 @@ class ChatRequest(_Model):
     seed: int | None = Field(default=None, ge=-INT64, lt=INT64)
     stop: Annotated[tuple[str, ...], BeforeValidator(_checked_stop)] = ()
     speculation: Speculation = Speculation()
+    session: str | None = Field(default=None, pattern="^[0-9a-f]{32}$")
+    resumable: Resumable | None = None
     user: str | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
@@ -132,7 +148,12 @@ def _neutral_removed(parsed: Mapping[str, Any]) -> dict[str, Any]:
         request["messages"] = [
             _inner(message, f"messages[{i}]", Message, MESSAGE_FIELDS) for i, message in enumerate(messages)
         ]
-    for name, model, fields in (("stream_options", StreamOptions, STREAM_FIELDS), ("speculation", Speculation, {})):
+    parts: tuple[tuple[str, type[_Model], Mapping[str, Neutral]], ...] = (
+        ("stream_options", StreamOptions, STREAM_FIELDS),
+        ("speculation", Speculation, {}),
+        ("resumable", Resumable, {}),
+    )
+    for name, model, fields in parts:
         if name in request:
             request[name] = _inner(request[name], name, model, fields)
     return request

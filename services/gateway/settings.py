@@ -23,6 +23,7 @@ class GatewaySettings(BaseSettings):
     stopping, acceptance, max_candidates: rules of requests that name none. default_max_tokens: as the rules; none is
     the rest of the context. max_requests: chat requests in hand at a time. max_vocabulary: that of the services.
     grace_seconds: what running answers get after SIGTERM. probe_seconds: between two looks at the services.
+    resume_wait: how long a client who comes back waits for a record that is behind what he has.
     The other times, in seconds, are those of `RemoteOptions`; `store` is `StoreSettings`.
     """
 
@@ -57,6 +58,7 @@ class GatewaySettings(BaseSettings):
     info_deadline: float = Field(default=5.0, gt=0)
     grace_seconds: float = Field(default=20.0, ge=0)
     probe_seconds: float = Field(default=1.0, gt=0)
+    resume_wait: float = Field(default=30.0, ge=0)
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     store: StoreSettings = StoreSettings()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.context import Context
 from adasd.core.types import Draft, DraftPlan, Verdict
-from adasd.state.base import Commit, SessionRecord, SessionStore, StoredSession
+from adasd.state.base import Commit, Committing
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.ports import Drafter, Verifier
 
@@ -45,21 +45,9 @@ class TimedVerifier:
 
 @dataclass(frozen=True, slots=True)
 class TimedStore:
-    inner: SessionStore
+    inner: Committing
     metrics: GatewayMetrics
 
-    async def create(self, record: SessionRecord, state: bytes) -> None:
-        await self.inner.create(record, state)
-
-    async def commit(self, commit: Commit) -> None:
+    async def commit(self, commit: Commit) -> int:
         with self.metrics.timed("commit"):
-            await self.inner.commit(commit)
-
-    async def load(self, session: bytes) -> StoredSession | None:
-        return await self.inner.load(session)
-
-    async def ping(self) -> None:
-        await self.inner.ping()
-
-    async def close(self) -> None:
-        await self.inner.close()
+            return await self.inner.commit(commit)

@@ -9,7 +9,7 @@ import pytest
 import redis.asyncio as redis
 
 from adasd.core.errors import Conflict, SessionNotFound
-from adasd.state.base import Ownership
+from adasd.state.base import Claim, Ownership
 from adasd.state.embedded import EmbeddedRedis
 from adasd.state.record import RECORD_VERSION, SessionKeys
 from adasd.state.redis_store import RedisStore
@@ -52,12 +52,13 @@ async def test_nothing_is_taken_over_that_is_finished_or_gone(store: RedisStore,
         await store.take_over(record.session, "b")
     await store.create(record, EMPTY_STATE)
     await store.commit(a_round(record, 0, finish_reason="stop"))
-    for force in (False, True):
+    claims: tuple[Claim, ...] = ("lapsed", "any", 1)
+    for claim in claims:
         with pytest.raises(Conflict, match="finished"):
-            await store.take_over(record.session, "b", force)
+            await store.take_over(record.session, "b", claim)
     await raw.delete(SessionKeys.of(record.session).state)
     with pytest.raises(SessionNotFound):
-        await store.take_over(record.session, "b", force=True)
+        await store.take_over(record.session, "b", "any")
 
 
 async def test_followers_are_told_and_counted(open_store: OpenStore, redis_url: str) -> None:
@@ -90,7 +91,7 @@ async def test_announcements_come_back_with_redis(open_store: OpenStore, own_red
         await asyncio.to_thread(own_redis.start)
         await store.create(record, EMPTY_STATE)
         async with asyncio.timeout(20):
-            while await store.renew(Ownership(record.session, record.owner, 1)) == 0:
+            while await store.renew(Ownership(record.session, record.owner, 1)) == 0:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         event.clear()
         await store.commit(a_round(record, 0))

@@ -152,12 +152,12 @@ class StoreAgainstModel(RuleBasedStateMachine):
         epoch, commit = self.last
         self.expect(self.store.commit(commit), accepted=epoch == self.epoch, lost=lost)
 
-    @rule(n=GATEWAYS, force=st.sampled_from((False, False, True)), lost=st.booleans())
-    def take_over(self, n: int, force: bool, lost: bool) -> None:
-        accepted = not self.finished and (force or not self.held)
-        taken = self.expect(
-            self.store.take_over(self.record.session, self.gateways[n].name, force), accepted=accepted, lost=lost
-        )
+    @rule(n=GATEWAYS, claim=st.sampled_from(("lapsed", "lapsed", "any", "own")), lost=st.booleans())
+    def take_over(self, n: int, claim: Any, lost: bool) -> None:
+        own = self.gateways[n].epoch
+        accepted = not self.finished and {"lapsed": not self.held, "any": True, "own": own == self.epoch}[claim]
+        attempt = self.store.take_over(self.record.session, f"gateway-{n}", own if claim == "own" else claim)
+        taken = self.expect(attempt, accepted, lost)
         if taken is not None:
             self.owner, self.epoch, self.held = n, self.epoch + 1, True
             assert taken == (Ownership(self.record.session, f"gateway-{n}", self.epoch), self.rounds)

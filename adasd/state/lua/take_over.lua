@@ -1,10 +1,11 @@
--- A new owner under the next epoch, once the lease has lapsed or by force. The former owner's commits are refused.
+-- A new owner under the next epoch. The former owner's commits are refused from then on.
 -- KEYS: meta, ids, state.
--- ARGV: digest, owner, ttl (seconds), lease (milliseconds), 'force' or ''.
+-- ARGV: digest, owner, ttl (seconds), lease (milliseconds), claim: on a session whose lease has lapsed ('lapsed'), on
+--       any ('any'), or on one that is still in this epoch.
 -- Replies: OK <epoch> <round> | GONE | CONFLICT <why>.
 
 local meta, ids, state = KEYS[1], KEYS[2], KEYS[3]
-local digest, owner, ttl, lease, force = unpack(ARGV)
+local digest, owner, ttl, lease, claim = unpack(ARGV)
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
@@ -19,8 +20,11 @@ end
 if stored[4] then
   return 'CONFLICT the session is finished'
 end
-if force == '' and tonumber(stored[5] or 0) > now then
+if claim == 'lapsed' and tonumber(stored[5] or 0) > now then
   return 'CONFLICT the session is running'
+end
+if tonumber(claim) and claim ~= stored[1] then
+  return 'CONFLICT another owner or epoch holds the session'
 end
 
 local epoch = string.format('%d', stored[1] + 1)
