@@ -16,7 +16,7 @@ RETRY_SECONDS = 0.2
 
 
 class Announcements:
-    """Sets the events of those who listen to a channel. Connects when the first one comes, leaves with the last.
+    """Sets the events of those who listen to a channel. Connects when the first one comes, and stays connected.
 
     While the connection is away nothing is heard: whoever listens must also look for himself now and then.
     """
@@ -31,40 +31,28 @@ class Announcements:
     async def of(self, channel: str) -> AsyncIterator[asyncio.Event]:
         """An event that is set by every message of the channel, and by everything that may have hidden one."""
         name, event = channel.encode(), asyncio.Event()
-        listeners = self._events.setdefault(name, set())
-        listeners.add(event)
+        self._events.setdefault(name, set()).add(event)
         try:
-            await self._listen(name)
+            await self._tell("subscribe", name)
             yield event
         finally:
-            listeners.discard(event)
-            if not listeners:
-                self._events.pop(name, None)
-                await self._leave(name)
+            self._events[name].discard(event)
+            if not self._events[name]:
+                del self._events[name]
+                await self._tell("unsubscribe", name)
 
     async def close(self) -> None:
-        await self._stop()
+        while self._reader is not None and not self._reader.done():
+            self._reader.cancel()  # more than once: redis-py may swallow it while it connects
+            await asyncio.wait({self._reader}, timeout=RETRY_SECONDS)
         await self._client.aclose()
 
-    async def _listen(self, name: bytes) -> None:
+    async def _tell(self, command: str, name: bytes) -> None:
         if self._reader is None:
             self._reader = asyncio.create_task(self._read())
-        elif self._pubsub is not None and len(self._events[name]) == 1:
-            with suppress(RedisError, OSError):  # the reader notices, and subscribes to everything again
-                await self._pubsub.subscribe(name)
-
-    async def _leave(self, name: bytes) -> None:
-        if not self._events:
-            await self._stop()
         elif self._pubsub is not None:
-            with suppress(RedisError, OSError):
-                await self._pubsub.unsubscribe(name)
-
-    async def _stop(self) -> None:
-        reader, self._reader = self._reader, None
-        if reader is not None:
-            reader.cancel()
-            await asyncio.gather(reader, return_exceptions=True)
+            with suppress(RedisError, OSError):  # the reader notices, and subscribes to everything again
+                await getattr(self._pubsub, command)(name)
 
     async def _read(self) -> None:
         while True:
@@ -76,6 +64,7 @@ class Announcements:
 
     async def _pass_on(self, pubsub: Any) -> None:
         try:
+            await pubsub.connect()
             while missing := self._events.keys() - pubsub.channels.keys():
                 await pubsub.subscribe(*missing)
             self._pubsub = pubsub

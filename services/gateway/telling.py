@@ -115,12 +115,14 @@ class Telling:
     async def _run(self, held: Held) -> AsyncGenerator[Passage, None]:
         """Decode, from the last commit on."""
         engine, request = self._engine, self.session.generation
-        transcript, state = self._transcript(), restored(held.stored)
-        transcript.replay(held.stored.ids[len(request.prompt) :])
         async with AsyncExitStack() as stack:
             self._lease = await stack.enter_async_context(Lease(self._store, held.ownership))
             self.ownership = held.ownership
             stack.callback(self._let_go)
+            transcript, state = self._transcript(), restored(held.stored)
+            transcript.replay(held.stored.ids[len(request.prompt) :])
+            if state.counters.rounds != held.stored.rounds:  # commits are numbered by the one, checked by the other
+                raise SessionIncompatible("the session's record contradicts itself")
             if transcript.context.generated:
                 yield transcript.take()
             verifier = TimedVerifier(engine.peers.verifier(request), engine.metrics)
@@ -142,8 +144,6 @@ class Telling:
                 yield transcript.take(step, step.state if ended else None)
                 if not ended:
                     self._go_on()
-            if transcript.behind:
-                raise SessionIncompatible("the text ends before what was shown of it")
 
     def _let_go(self) -> None:
         self._lease = None
@@ -185,8 +185,6 @@ class Telling:
 
     async def _end(self, transcript: Transcript) -> Passage:
         """The last passage of a text that has been finished elsewhere."""
-        if transcript.behind:
-            raise SessionIncompatible("the text ends before what was shown of it")
         return transcript.take(end=restored(await self._engine.load(self.session)))
 
     async def _take_over(self) -> Held | None:

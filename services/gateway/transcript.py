@@ -87,6 +87,8 @@ class Transcript:
             self._check(self._shown)
             pieces, self._shown = pieces[max(0, self._shown.tokens - begin) :], None
         elif self._shown is not None:
+            if end is not None:
+                raise SessionIncompatible("the text ends before what was shown of it")
             pieces, step = (), None
         return Passage(Position.of(self.context), pieces, step, end)
 

@@ -100,7 +100,7 @@ async def test_every_event_names_a_place_in_the_text(gateway: Gateway) -> None:
     assert tokens == sorted(tokens)
     assert tokens[0] == 0
     assert tokens[-3:] == [answer.account["usage"]["completion_tokens"]] * 3  # content, finish, usage
-    assert len({name for name in names}) == len({*tokens})
+    assert len(set(names)) == len({*tokens})
 
 
 @pytest.mark.parametrize("fields", RULES.values(), ids=RULES)
@@ -194,12 +194,18 @@ async def test_a_stopping_gateway_hands_its_streams_over(gateway: Gateway, other
 
 @pytest.mark.parametrize(
     ("position", "status", "param"),
-    [("7", 400, "Last-Event-ID"), ("x-0123456789abcdef", 400, "Last-Event-ID"), ("3-0123456789abcdef", 409, None)],
+    [
+        ("7", 400, "Last-Event-ID"),
+        ("x-0123456789abcdef", 400, "Last-Event-ID"),
+        ("3-0123456789abcdef", 409, None),
+        ("500-0123456789abcdef", 409, None),
+    ],
 )
 async def test_positions_that_are_none(gateway: Gateway, position: str, status: int, param: str | None) -> None:
     answer = await streamed(gateway, temperature=0)
     reply = await resume(gateway, answer.session, position)
     assert (reply.status_code, reply.json()["error"]["param"]) == (status, param)
+    assert "[DONE]" not in reply.text
     reply = await gateway.client.get(f"/v1/sessions/{answer.session}/stream", params={"from": position})
     assert reply.status_code == status
 
@@ -219,22 +225,32 @@ async def test_a_position_past_the_end_of_the_record_waits_and_ends_with_an_erro
     assert (await ahead).status_code == 409
 
 
-async def test_redis_loses_the_end_of_a_record(gateway: Gateway, other: Gateway) -> None:
-    """What was shown comes again with the same tokens, and only the rest is told."""
-    expected = await streamed(gateway, temperature=0)
+@pytest.mark.parametrize("fields", RULES.values(), ids=RULES)
+async def test_redis_loses_the_end_of_a_record(gateway: Gateway, other: Gateway, fields: dict[str, Any]) -> None:
+    """As it was some rounds ago: they are decoded once more, and what was shown of them is not told again."""
+    gateway.peers.held = {2: asyncio.Event()}
     gateway.peers.failures[6] = RuntimeError("broken off")
-    broken = await streamed(gateway, temperature=0)
-    before = await gateway.store.load(bytes.fromhex(broken.session))
-    assert before is not None
-    fields = {"round": "0", "length": str(len(before.record.prompt)), "lease": "1"}
-    meta = f"adasd:{{{broken.session}}}:meta"
+    running = asyncio.create_task(streamed(gateway, **fields))
+    session = await running_session(gateway, 2)
     client: Any = gateway.store._client
-    await client.hset(meta, mapping=fields)
-    await client.set(f"adasd:{{{broken.session}}}:ids", await client.getrange(
-        f"adasd:{{{broken.session}}}:ids", 0, 4 * len(before.record.prompt) - 1))  # fmt: skip
-    rest = told(await resume(other, broken.session, broken.names[-2]))
-    assert broken.text + rest.text == expected.text
-    assert rest.finish == expected.finish
+    keys = [f"adasd:{{{session}}}:{part}" for part in ("meta", "ids", "state")]
+    earlier = [await client.dump(key) for key in keys]
+    gateway.peers.held[2].set()
+    broken = await running
+    complete = told(await resume(other, session))
+    for key, value in zip(keys, earlier, strict=True):
+        await client.restore(key, 0, value, replace=True)
+    await let_go(gateway, session)
+    rest = told(await resume(other, session, broken.names[-2]))
+    assert broken.text + rest.text == complete.text
+    assert (rest.finish, rest.account) == (complete.finish, complete.account)
+
+
+async def test_a_record_that_contradicts_itself_is_refused(gateway: Gateway) -> None:
+    gateway.peers.failures[2] = RuntimeError("broken off")
+    broken = await streamed(gateway, temperature=0)
+    await gateway.store._client.hset(f"adasd:{{{broken.session}}}:meta", "round", "1")  # type: ignore[misc]
+    assert told(await resume(gateway, broken.session)).error["code"] == "conflict"
 
 
 async def test_sessions_of_others_are_not_there(gateway: Gateway) -> None:
