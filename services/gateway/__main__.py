@@ -69,10 +69,11 @@ class RemotePeers:
         """Raises ServiceUnavailable unless a drafter that fits answers."""
         if self.drafters.refusal is not None:
             raise ServiceUnavailable(self.drafters.refusal)
-        asked = (connection.info(self.drafters.options.info_deadline) for connection in self.drafters.connections)
+        deadline, replicas = self.drafters.options.info_deadline, self.drafters.replicas.replicas
+        asked = (replica.connection.info(deadline) for replica in replicas)
         answers = await asyncio.gather(*asked, return_exceptions=True)
         if all(isinstance(answer, AdasdError) for answer in answers):
-            raise ServiceUnavailable(f"no drafter answers: {answers[0]}")
+            raise ServiceUnavailable(f"no drafter answers: {answers[0] if answers else 'none is known'}")
 
 
 async def serve(settings: GatewaySettings) -> None:

@@ -13,18 +13,21 @@ from adasd.state.connection import StoreSettings
 from services.environment import NESTED
 from services.gateway.admission import Rules
 from services.gateway.remote import RemoteOptions
+from services.gateway.replicas import HealthOptions
 from services.gateway.schema import MAX_CANDIDATES
 
 
 class GatewaySettings(BaseSettings):
-    """drafter, verifier: addresses, several separated by commas. tokenizer: model folder with tokenizer and template.
+    """drafter, verifier: addresses or `dns:///name:port`, several separated by commas.
+
+    tokenizer: model folder with tokenizer and template.
 
     model_name, model_aliases (separated by commas): what clients call the model; the folder's name by default.
     stopping, acceptance, max_candidates: rules of requests that name none. default_max_tokens: as the rules; none is
     the rest of the context. max_requests: chat requests in hand at a time. max_vocabulary: that of the services.
     grace_seconds: what running answers get after SIGTERM. probe_seconds: between two looks at the services.
     resume_wait: how long a client who comes back waits for a record that is behind what he has.
-    The other times, in seconds, are those of `RemoteOptions`; `store` is `StoreSettings`.
+    The other times, in seconds, are those of `RemoteOptions` and `HealthOptions`; `store` is `StoreSettings`.
     """
 
     model_config = SettingsConfigDict(
@@ -51,11 +54,17 @@ class GatewaySettings(BaseSettings):
     max_requests: int = Field(default=256, ge=1)
     max_vocabulary: int = Field(default=MAX_VOCABULARY, ge=1)
     verify_deadline: float = Field(default=60.0, gt=0)
+    verify_attempt: float = Field(default=30.0, gt=0)
     verifier_retry: float = Field(default=10.0, ge=0)
     draft_deadline: float = Field(default=2.0, gt=0)
     drafter_wait: float = Field(default=10.0, ge=0)
     drafter_backoff: float = Field(default=0.5, ge=0)
     info_deadline: float = Field(default=5.0, gt=0)
+    breaker_failures: int = Field(default=3, ge=1)
+    breaker_seconds: float = Field(default=1.0, ge=0)
+    retry_ratio: float = Field(default=0.2, ge=0)
+    retry_reserve: int = Field(default=100, ge=1)
+    resolve_seconds: float = Field(default=5.0, gt=0)
     grace_seconds: float = Field(default=20.0, ge=0)
     probe_seconds: float = Field(default=1.0, gt=0)
     resume_wait: float = Field(default=30.0, ge=0)
@@ -77,7 +86,15 @@ class GatewaySettings(BaseSettings):
             drafter=_split(self.drafter),
             verifier=_split(self.verifier),
             limits=MessageLimits(self.max_vocabulary, MAX_CANDIDATES),
+            health=HealthOptions(
+                self.breaker_failures,
+                self.breaker_seconds,
+                self.retry_ratio,
+                self.retry_reserve,
+                self.resolve_seconds,
+            ),
             verify_deadline=self.verify_deadline,
+            verify_attempt=self.verify_attempt,
             verifier_retry=self.verifier_retry,
             draft_deadline=self.draft_deadline,
             drafter_wait=self.drafter_wait,
