@@ -27,13 +27,12 @@ from adasd.core.types import Draft, DraftPlan, SamplingParams, Verdict
 from adasd.rpc.drafter import DrafterConnection
 from adasd.rpc.options import MessageLimits
 from adasd.rpc.verifier import VerifierConnection
-from services.gateway.replicas import HealthOptions, ReplicaSet, RetryBudget
+from services.gateway.replicas import HealthOptions, ReplicaSet
+from services.gateway.retries import RETRY_PAUSE_SECONDS, Retries, RetryBudget
 from services.gateway.session_stream import SessionStream
 
 logger = logging.getLogger(__name__)
 
-RETRY_PAUSE_SECONDS = 0.1
-LONGEST_PAUSE_SECONDS = 1.0
 PASSING = (ServiceUnavailable, DeadlineExceeded, Overloaded, SessionNotFound)
 """What a drafter may get over while a seeded request waits for it."""
 
@@ -63,41 +62,6 @@ class RemoteOptions:
     drafter_wait: float = 10.0
     drafter_backoff: float = 0.5
     info_deadline: float = 5.0
-
-
-class Retries:
-    """What is left of one round's patience. seconds: from its first failure on."""
-
-    def __init__(self, seconds: float, budget: RetryBudget) -> None:
-        self._seconds = seconds
-        self._budget = budget
-        self._give_up: float | None = None
-        self._resent = False
-        self._pause = RETRY_PAUSE_SECONDS
-
-    def resend(self, error: SessionNotFound) -> None:
-        """Once. Raises `error` after that."""
-        if self._resent:
-            raise error
-        self._resent = True
-
-    async def pause(self, error: AdasdError, can_move: bool) -> None:
-        """Wait before the next attempt; not at all before the first one elsewhere. Raises `error` when time is up, and
-        Overloaded where there is no other replica: the client is to back off.
-        """
-        first, self._give_up = self._give_up is None, self._give_up or time.monotonic() + self._seconds
-        if first and can_move:
-            return
-        if isinstance(error, Overloaded):
-            raise error
-        logger.info("the verifier does not answer, trying again: %s", error)
-        while True:
-            if time.monotonic() >= self._give_up:
-                raise error
-            await asyncio.sleep(self._pause)
-            self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
-            if self._budget.spend():
-                return
 
 
 class RemoteVerifier:

@@ -62,28 +62,6 @@ class Breaker:
         self._again_at = time.monotonic() + self._seconds
 
 
-class RetryBudget:
-    """Bounds retries by a share of what succeeds (and one a second), so that trouble is not multiplied by them."""
-
-    def __init__(self, ratio: float, reserve: float) -> None:
-        self._ratio = ratio
-        self._reserve = self._tokens = float(reserve)
-        self._at = time.monotonic()
-
-    def earn(self) -> None:
-        """A question was answered."""
-        self._tokens = min(self._reserve, self._tokens + self._ratio)
-
-    def spend(self) -> bool:
-        """Whether one more retry is within the budget; it is spent then."""
-        now = time.monotonic()
-        self._tokens, self._at = min(self._reserve, self._tokens + now - self._at), now
-        if self._tokens < 1.0:
-            return False
-        self._tokens -= 1.0
-        return True
-
-
 @dataclass(eq=False)
 class Replica(Generic[C]):
     """One process of a service. streams: those of this gateway. away: it does not answer Info.

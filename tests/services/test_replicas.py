@@ -16,7 +16,8 @@ from adasd.core.types import Draft
 from services.gateway import replicas as module
 from services.gateway.handshake import Handshake
 from services.gateway.remote import DrafterClient, RemoteOptions, RemoteVerifier, VerifierClient
-from services.gateway.replicas import Breaker, HealthOptions, RetryBudget
+from services.gateway.replicas import Breaker, HealthOptions
+from services.gateway.retries import RetryBudget
 from tests.services.faulty import Faults, spoil
 from tests.services.replicas import LIMITS, PROMPT, SAMPLING, TARGET, Running, fails, new_session, running, until
 from tests.services.test_remote_drafter import PLAN, rounds

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
+import orjson
 import pytest
 
 from services.gateway.text import ChatText
@@ -244,6 +245,19 @@ async def test_redis_loses_the_end_of_a_record(gateway: Gateway, other: Gateway,
     rest = told(await resume(other, session, broken.names[-2]))
     assert broken.text + rest.text == complete.text
     assert (rest.finish, rest.account) == (complete.finish, complete.account)
+
+
+async def test_a_session_of_the_release_before_goes_on(gateway: Gateway, other: Gateway) -> None:
+    """It had no lease, no principal, and did not keep what chunks repeat."""
+    expected = await streamed(gateway, temperature=0)
+    gateway.peers.failures[3] = RuntimeError("broken off")
+    broken = await streamed(gateway, temperature=0)
+    meta, client = f"adasd:{{{broken.session}}}:meta", gateway.store._client
+    parameters = orjson.loads(await client.hget(meta, "parameters"))  # type: ignore[misc, arg-type]
+    kept = {name: value for name, value in parameters.items() if name not in ("presentation", "window")}
+    await client.hset(meta, mapping={"version": "1", "parameters": orjson.dumps(kept)})  # type: ignore[misc]
+    await client.hdel(meta, "lease", "principal", "turn")  # type: ignore[misc]
+    assert told(await resume(other, broken.session)).text == expected.text
 
 
 async def test_a_record_that_contradicts_itself_is_refused(gateway: Gateway) -> None:
