@@ -75,7 +75,7 @@ async def test_rounds_are_committed_once_and_in_order(
 
 @dataclass
 class Gateway:
-    """What one gateway believes: under which epoch it owns the session, and which round is next."""
+    """What one task of a gateway believes: under which epoch it owns the session, and which round is next."""
 
     name: str
     epoch: int = 0
@@ -98,7 +98,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
         self.proxy = Proxy(self.redis.url)
         self.loop.run(self.proxy.open())
         self.store, self.record = RedisStore(self.proxy.url, PATIENT), new_record("gateway-0")
-        self.gateways = [Gateway(f"gateway-{n}") for n in range(3)]
+        self.gateways = [Gateway(name) for name in ("gateway-0", "gateway-0", "gateway-1")]
         self.ids, self.state = list(PROMPT), bytearray(EMPTY_STATE)
         self.owner, self.epoch, self.rounds = 0, 1, 0
         self.held, self.finished = True, False
@@ -156,16 +156,16 @@ class StoreAgainstModel(RuleBasedStateMachine):
     def take_over(self, n: int, claim: Any, lost: bool) -> None:
         own = self.gateways[n].epoch
         accepted = not self.finished and {"lapsed": not self.held, "any": True, "own": own == self.epoch}[claim]
-        attempt = self.store.take_over(self.record.session, f"gateway-{n}", own if claim == "own" else claim)
+        attempt = self.store.take_over(self.record.session, self.gateways[n].name, own if claim == "own" else claim)
         taken = self.expect(attempt, accepted, lost)
         if taken is not None:
             self.owner, self.epoch, self.held = n, self.epoch + 1, True
-            assert taken == (Ownership(self.record.session, f"gateway-{n}", self.epoch), self.rounds)
+            assert taken == (Ownership(self.record.session, self.gateways[n].name, self.epoch), self.rounds)
             self.gateways[n].epoch, self.gateways[n].round_number = self.epoch, self.rounds
 
     @rule(n=GATEWAYS, release=st.booleans(), lost=st.booleans())
     def renew(self, n: int, release: bool, lost: bool) -> None:
-        ownership = Ownership(self.record.session, f"gateway-{n}", self.gateways[n].epoch)
+        ownership = Ownership(self.record.session, self.gateways[n].name, self.gateways[n].epoch)
         self.expect(self.store.renew(ownership, release), accepted=self.owns(n), lost=lost)
         if self.owns(n) and not self.finished:
             self.held = not release
@@ -180,7 +180,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
         former = self.loop.run(self.store.load(self.record.session))
         assert former is not None
         epoch = former.record.epoch + 1
-        record = replace(self.record, owner=f"gateway-{n}", epoch=epoch, prompt=(*former.ids, 5))
+        record = replace(self.record, owner=self.gateways[n].name, epoch=epoch, prompt=(*former.ids, 5))
         accepted = (self.finished or not self.held) and not stale
         known = replace(former, rounds=former.rounds + 1) if stale else former
         self.expect(self.store.create(record, former.state, known), accepted, lost)
@@ -196,7 +196,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
         assert stored is not None
         assert tail is not None
         assert (list(stored.ids), stored.state, stored.rounds) == (self.ids, bytes(self.state), self.rounds)
-        assert (stored.record.owner, stored.record.epoch) == (f"gateway-{self.owner}", self.epoch)
+        assert (stored.record.owner, stored.record.epoch) == (self.gateways[self.owner].name, self.epoch)
         assert (stored.finish_reason is not None) is self.finished
         assert (tail.length, list(tail.ids), tail.finish_reason) == (len(self.ids), self.ids[2:], stored.finish_reason)
 
