@@ -15,7 +15,7 @@ from services.gateway.admission import Admitted
 from services.gateway.completion import system_fingerprint
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.peers import Peers
-from services.gateway.sessions import Session, fingerprints, require_models
+from services.gateway.sessions import Session, fingerprints, require_models, restored
 from services.gateway.text import ChatText
 
 logger = logging.getLogger(__name__)
@@ -35,11 +35,11 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What a request begins: a session, or the next turn of one. state: packed, what it has learned so far."""
+    """What a request begins: a session, or the next turn of one. state: what it has learned so far."""
 
     session: Session
     former: StoredSession | None
-    state: bytes
+    state: AcceptanceState
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,22 +58,24 @@ class Engine:
         """
         fingerprint = system_fingerprint(self._target, self.peers.draft)
         session = Session.of_request(admitted, fingerprint, principal)
-        named, learned = admitted.chat.session, AcceptanceState().pack()
+        named = admitted.chat.session
         if named is None:
-            return Turn(session, None, learned)
+            return Turn(session, None, AcceptanceState())
         former = await self._at_rest(bytes.fromhex(named), principal)
         require_models(former.record.models, self.models, finished=False)
         generation = replace(session.generation, session=former.record.session)
         session = replace(session, generation=generation, turn=former.record.turn + 1)
-        return Turn(session, former, former.state if admitted.chat.speculation.scope != "request" else learned)
+        cold = admitted.chat.speculation.scope == "request"
+        return Turn(session, former, AcceptanceState() if cold else restored(former).acceptance)
 
     async def begin(self, turn: Turn) -> Held:
         """Write the record of a turn, as its owner."""
         former, session = turn.former, turn.session
         epoch = former.record.epoch + 1 if former else FIRST_EPOCH
         record = session.record(self.owner, epoch, self.models)
-        await self.store.create(record, turn.state, former)
-        stored = StoredSession(record, 0, record.prompt, turn.state, {}, None)
+        packed = turn.state.pack()
+        await self.store.create(record, packed, former)
+        stored = StoredSession(record, 0, record.prompt, packed, {}, None)
         return Held(Ownership(session.id, self.owner, epoch), stored)
 
     async def take_over(self, session: Session) -> Held:

@@ -21,8 +21,8 @@ from services.gateway.engine import Engine
 from services.gateway.errors import error_response, json_response
 from services.gateway.principal import principal
 from services.gateway.readiness import Capacity, Readiness
-from services.gateway.sessions import Session, require_models
-from services.gateway.telling import Telling, restored
+from services.gateway.sessions import Session, require_models, restored
+from services.gateway.telling import Telling
 from services.gateway.transcript import Position
 
 GRID = np.linspace(0.0, 1.0, 51)

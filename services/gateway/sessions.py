@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, TypeVar, cast
 
+from adasd.core.adaptive import AcceptanceState
 from adasd.core.errors import Conflict
 from adasd.core.messages import ModelInfo
+from adasd.core.progress import Counters, GenerationState
 from adasd.core.stopping import stopping_rule
 from adasd.core.types import SamplingParams
-from adasd.state.base import SessionRecord
+from adasd.state.base import SessionRecord, StoredSession
 from services.gateway.admission import Admitted, Rules
 from services.gateway.request import GenerationRequest
 
@@ -131,3 +133,12 @@ def require_models(stored: Mapping[str, str], now: Mapping[str, str], finished: 
         was, is_now = stored.get(name, ""), now[name]
         if was and is_now and was != is_now:
             raise SessionIncompatible(f"the session was made with another {name} ({was}) than is served now ({is_now})")
+
+
+def restored(stored: StoredSession) -> GenerationState:
+    """Where a generation stands, from its record. Raises SessionIncompatible for a state that cannot be read here."""
+    try:
+        acceptance = AcceptanceState.unpack(stored.state)
+    except ValueError as error:
+        raise SessionIncompatible(f"the session's adaptive state cannot be read here: {error}") from None
+    return GenerationState(acceptance, Counters.restored(stored.counters), stored.finish_reason)

@@ -8,15 +8,13 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
 
-from adasd.core.adaptive import AcceptanceState
 from adasd.core.context import Context
 from adasd.core.errors import Conflict, ServiceUnavailable, SessionNotFound
-from adasd.core.progress import Counters, GenerationState
 from adasd.state.base import Ownership, StoredSession, Tail
 from services.gateway.engine import Engine, Held
 from services.gateway.generation import generate
 from services.gateway.lease import RENEWALS, Lease
-from services.gateway.sessions import Session, SessionIncompatible
+from services.gateway.sessions import Session, SessionIncompatible, restored
 from services.gateway.timing import TimedDrafter, TimedStore, TimedVerifier
 from services.gateway.transcript import Passage, Position, Transcript
 
@@ -24,15 +22,6 @@ logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
 """Between two looks at a session that is followed, where no announcement comes."""
-
-
-def restored(stored: StoredSession) -> GenerationState:
-    """Where a generation stands, from its record. Raises SessionIncompatible for a state that cannot be read here."""
-    try:
-        acceptance = AcceptanceState.unpack(stored.state)
-    except ValueError as error:
-        raise SessionIncompatible(f"the session's adaptive state cannot be read here: {error}") from None
-    return GenerationState(acceptance, Counters.restored(stored.counters), stored.finish_reason)
 
 
 class Telling:
@@ -123,6 +112,8 @@ class Telling:
             transcript.replay(held.stored.ids[len(request.prompt) :])
             if state.counters.rounds != held.stored.rounds:  # commits are numbered by the one, checked by the other
                 raise SessionIncompatible("the session's record contradicts itself")
+            if state.acceptance.pack() != held.stored.state:  # rounds are stored as changes to these bytes
+                raise SessionIncompatible("the session's adaptive state was written by another release")
             if transcript.context.generated:
                 yield transcript.take()
             verifier = TimedVerifier(engine.peers.verifier(request), engine.metrics)
