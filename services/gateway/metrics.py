@@ -85,6 +85,8 @@ class GatewayMetrics:
             "commit": histogram(f"{spec}_commit_seconds", "Waiting for the session store."),
         }
         self._requests = counter(f"{gateway}_requests", "Chat requests by outcome.", "outcome")
+        self._resumes = counter(f"{gateway}_resumes", "Streams taken up again, by outcome.", "outcome")
+        self._take_overs = counter(f"{gateway}_take_overs", "Sessions taken over from gateways that let go of them.")
         self._errors = counter(f"{gateway}_errors", "Errors told to clients, by type.", "type")
         self._drafter_failures = counter(
             f"{gateway}_drafter_failures", "Rounds that lost their candidates, by error.", "type"
@@ -116,6 +118,14 @@ class GatewayMetrics:
     @_harmless
     def finished(self, outcome: Outcome) -> None:
         self._requests.labels(outcome).inc()
+
+    @_harmless
+    def resumed(self, outcome: Outcome) -> None:
+        self._resumes.labels(outcome).inc()
+
+    @_harmless
+    def taken_over(self) -> None:
+        self._take_overs.inc()
 
     def refused(self, kind: str) -> None:
         """A chat request that was not admitted."""
