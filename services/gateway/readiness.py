@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from adasd.core.errors import AdasdError, Overloaded
-from services.gateway.errors import NotReady
+from services.gateway.errors import Unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -50,13 +50,13 @@ class Readiness:
         return self.started and not self.draining and self._problems.keys() <= self._spared
 
     def require(self) -> None:
-        """Raises NotReady where a new request has no chance; what fails later, requests find out."""
+        """Raises Unavailable where a new request has no chance; what fails later, requests find out."""
         if self.draining or not self.started:
             raise self.unavailable()
 
-    def unavailable(self) -> NotReady:
+    def unavailable(self) -> Unavailable:
         reasons = "; ".join(f"{part}: {problem}" for part, problem in self.problems.items())
-        return NotReady(f"not ready: {reasons}")
+        return Unavailable(f"not ready: {reasons}")
 
     async def watch(self, seconds: float) -> None:
         """Probe all parts again and again, so many seconds apart. Runs until cancelled."""

@@ -10,8 +10,8 @@ import orjson
 from starlette.responses import Response
 from starlette.types import Receive, Send
 
-from adasd.core.errors import AdasdError, ServiceUnavailable
-from services.gateway.errors import error_body, error_response, json_response
+from adasd.core.errors import AdasdError
+from services.gateway.errors import Unavailable, error_body, error_response, json_response
 
 EVENT_STREAM_HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
@@ -97,7 +97,7 @@ async def while_client_listens(
     stopping: asyncio.Event,
     unwanted: Callable[[], Awaitable[None]],
 ) -> T:
-    """Run `work` to its end, unless the client goes (ClientGone) or the gateway stops (ServiceUnavailable) before.
+    """Run `work` to its end, unless the client goes (ClientGone) or the gateway stops (Unavailable) before.
 
     unwanted: returns when nobody waits for a client that has gone; work goes on until then. `work` is cancelled in the
     end, and has cleaned up when this returns. The request's body must have been received.
@@ -111,7 +111,7 @@ async def while_client_listens(
             return await working
         if gone.done():
             raise ClientGone
-        raise ServiceUnavailable("the gateway is stopping")
+        raise Unavailable("the gateway is stopping")
     finally:
         for task in tasks:
             task.cancel()

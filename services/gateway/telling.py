@@ -9,11 +9,11 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
 
 from adasd.core.context import Context
-from adasd.core.errors import Conflict, ServiceUnavailable, SessionNotFound
+from adasd.core.errors import Conflict, SessionNotFound
 from adasd.state.base import Ownership, StoredSession, Tail
 from services.gateway.costs import RoundWatch
 from services.gateway.engine import Engine, Held
-from services.gateway.errors import NotReady
+from services.gateway.errors import Unavailable
 from services.gateway.generation import generate
 from services.gateway.lease import RENEWALS, Lease
 from services.gateway.round_times import RoundTimes
@@ -156,7 +156,7 @@ class Telling:
 
     def _go_on(self) -> None:
         if self._handing_over.is_set():
-            raise NotReady(
+            raise Unavailable(
                 f"the gateway is stopping; the stream goes on at /v1/sessions/{self.session.id.hex()}/stream"
             )
 
@@ -180,7 +180,7 @@ class Telling:
                 if tail.lease <= 0:
                     return
                 if transcript.behind and time.monotonic() > give_up:
-                    raise ServiceUnavailable("the session store has lost the end of what was shown of this session")
+                    raise Unavailable("the session store has lost the end of what was shown of this session")
                 await _either(changed, min(tail.lease, LOOK_SECONDS))
 
     async def _tail(self, start: int) -> Tail:
