@@ -32,15 +32,15 @@ def load_checkpoint(folder: Path, role: Role, options: RuntimeOptions) -> Ragged
 
     Raises InvalidRequest for a folder, a device or an architecture that cannot be served, with the reason.
     """
-    device = _device(options.device)
+    device = torch_device(options.device)
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    if _architecture(folder) == TrimmedLlamaConfig.model_type:
+    if architecture(folder) == TrimmedLlamaConfig.model_type:
         model, sources = _student(folder, role, options)
     else:
         model, sources = _model(folder, device, options), (folder,)
     precision = _precision(model, device, role, options)
-    info = _info(model, sources, options, precision)
+    info = model_info(model, sources, options, precision)
     body = _body(model.requires_grad_(False), device, precision, info.context_length)
     keep_freed_memory()
     return RaggedRuntime(body, info, device, options.kv_positions or kv_positions(model, device))
@@ -80,14 +80,16 @@ def free_memory(device: torch.device) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
 
 
-def _architecture(folder: Path) -> str:
+def architecture(folder: Path) -> str:
+    """Of the model in a folder. Raises InvalidRequest if there is none."""
     config = folder / "config.json"
     if not config.is_file():
         raise InvalidRequest(f"no model in {folder}: it has no config.json", "model")
     return str(json.loads(config.read_text(encoding="utf-8")).get("model_type"))
 
 
-def _device(name: str) -> torch.device:
+def torch_device(name: str) -> torch.device:
+    """Raises InvalidRequest for one that is unknown or not there."""
     try:
         device = torch.device(name)
     except RuntimeError as error:
@@ -113,7 +115,8 @@ def _student(folder: Path, role: Role, options: RuntimeOptions) -> tuple[PreTrai
     return student, (folder,) if target is None else (folder, target)
 
 
-def _info(model: PreTrainedModel, sources: Sequence[Path], options: RuntimeOptions, precision: Dtype) -> ModelInfo:
+def model_info(model: PreTrainedModel, sources: Sequence[Path], options: RuntimeOptions, precision: Dtype) -> ModelInfo:
+    """What identifies a model that is made of some folders and multiplied in some type."""
     config = model.config.get_text_config(decoder=True)
     eos_ids = _eos_ids(model)
     return ModelInfo(

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from adasd.core.backend import Kernels
 from adasd.core.draws import CounterDraws
+from adasd.core.errors import InvalidRequest
 from adasd.core.host import HostKernels
 from adasd.runtime.base import CausalRuntime
 from adasd.runtime.options import Dtype, Role, RuntimeOptions
+from adasd.runtime.ranks import Ranks
 from adasd.runtime.toy import ToyRuntime, ToySpec, is_toy
 
-__all__ = ["Dtype", "Loaded", "Role", "RuntimeOptions", "load_model"]
+if TYPE_CHECKING:
+    from adasd.runtime.tensor_parallel import Member
+
+__all__ = ["Dtype", "Loaded", "Role", "RuntimeOptions", "join_ranks", "load_model"]
 
 Loaded = tuple[CausalRuntime[Any], Kernels[Any, CounterDraws]]
 
@@ -27,6 +32,16 @@ def load_model(spec: str, role: Role, options: RuntimeOptions) -> Loaded:
         toy = ToySpec.parse(spec)
         return ToyRuntime(replace(toy, context=options.served(toy.context))), HostKernels(options.support)
     return _load_folder(Path(spec), role, options)
+
+
+def join_ranks(spec: str, role: Role, options: RuntimeOptions, ranks: Ranks) -> Member:
+    """This process's part in a model that several hold together. Raises InvalidRequest for what cannot be divided."""
+    if role == "draft" or is_toy(spec):
+        what = "a toy" if is_toy(spec) else "a draft model"
+        raise InvalidRequest(f"{what} runs in one process, torchrun started {ranks.size}", "model")
+    from adasd.runtime.tensor_parallel import Member
+
+    return Member(Path(spec), options, ranks)
 
 
 def _load_folder(folder: Path, role: Role, options: RuntimeOptions) -> Loaded:

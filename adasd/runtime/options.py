@@ -24,6 +24,7 @@ class RuntimeOptions:
     kv_positions: positions of KV for all sessions together; None: as many as half the free memory holds.
     support: entries of a draft row; None sends the whole vocabulary.
     context_length: positions to serve, at most what the model attends to; None serves them all.
+    heartbeat_seconds: a rank of a tensor-parallel model that is silent for so long is lost, and its group starts again.
     target: folder of the model a student was trimmed from; read only for what the student's own folder lacks.
     """
 
@@ -35,10 +36,12 @@ class RuntimeOptions:
     kv_positions: int | None = None
     support: int | None = DEFAULT_SUPPORT
     context_length: int | None = None
+    heartbeat_seconds: int = 10
     target: Path | None = None
 
     def __post_init__(self) -> None:
-        for name in ("threads", "prefill_chunk", "running_chunk", "kv_positions", "support", "context_length"):
+        positive = ("threads", "prefill_chunk", "running_chunk", "kv_positions", "support", "context_length")
+        for name in (*positive, "heartbeat_seconds"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InvalidRequest(f"{name} must be at least 1, got {value}", name)

@@ -48,6 +48,14 @@ class RaggedRuntime:
     def info(self) -> ModelInfo:
         return self._info
 
+    def capacity(self, session: bytes) -> int:
+        """Positions the session has room for."""
+        return self._sessions[session].capacity if session in self._sessions else 0
+
+    def check(self, batch: Sequence[Segment]) -> None:
+        """Raise what `forward` would, but for Overloaded."""
+        check_batch(batch, {session: kv.length for session, kv in self._sessions.items()}, self._info)
+
     def reserve(self, session: bytes, length: int) -> None:
         kv = self._sessions.get(session)
         if kv is None:
@@ -88,7 +96,7 @@ class RaggedRuntime:
 
     @torch.inference_mode()
     def forward(self, batch: Sequence[Segment]) -> Sequence[Tensor]:
-        check_batch(batch, {session: kv.length for session, kv in self._sessions.items()}, self._info)
+        self.check(batch)
         for segment in batch:
             self.reserve(segment.session, segment.base + len(segment.ids))
         kvs = [self._sessions.setdefault(segment.session, SessionKV(self._body.layer_count)) for segment in batch]

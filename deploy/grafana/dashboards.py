@@ -1,60 +1,39 @@
-"""The Grafana dashboards: `python deploy/grafana/dashboards.py` writes their JSON beside this file, for provisioning.
-
-A panel is a title, a unit and queries with their legends. Grafana puts the scrape interval's multiple for
-`$__rate_interval`.
-"""
+"""The Grafana dashboards: `python -m deploy.grafana.dashboards` writes their JSON, for provisioning."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from deploy.grafana.panels import Panel, by_method, quantiles, rate, ratio, stat, text
 
 FOLDER = Path(__file__).parent / "dashboards"
-SOURCE = {"type": "prometheus", "uid": "${source}"}
-COLUMNS = 24
 SPEC, GATEWAY = "adasd_spec_decode", "adasd_gateway"
 ACCEPTED, DRAFTED, RELAXED, ROUNDS = (
     f"{SPEC}_num_{what}_total" for what in ("accepted_tokens", "draft_tokens", "relaxed_tokens", "rounds")
 )
+SERVICES = {"draft": "drafter", "verify": "verifier"}
 
 
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """queries: legend and PromQL. width: of 24 columns. kind: Grafana's name of the visualization."""
-
-    title: str
-    unit: str
-    queries: Mapping[str, str]
-    kind: str = "timeseries"
-    width: int = 12
-    height: int = 8
-    note: str = ""
-    stacked: bool = False
-
-
-def rate(metric: str, by: str = "") -> str:
-    grouping = f" by ({by})" if by else ""
-    return f"sum{grouping} (rate({metric}[$__rate_interval]))"
+def _round_parts() -> dict[str, str]:
+    """Seconds a second that rounds spend, by what on."""
+    parts = {}
+    for step, service in SERVICES.items():
+        inside = {
+            part: rate(f"adasd_{service}_{seconds}_seconds_sum")
+            for part, seconds in (("waiting", "queue"), ("device", "forward"), ("rules", "rules"))
+        }
+        parts |= {f"{step}: {part}": query for part, query in inside.items()}
+        parts[f"{step}: network"] = " - ".join((rate(f"{SPEC}_{step}_seconds_sum"), *inside.values()))
+    return parts | {"commit": rate(f"{SPEC}_commit_seconds_sum")}
 
 
-def ratio(above: str, below: str, by: str = "") -> str:
-    return f"{rate(above, by)} / {rate(below, by)}"
-
-
-def by_method(above: str, below: str, prefix: str = "") -> dict[str, str]:
-    return {"{{stopping}} / {{acceptance}}": prefix + ratio(above, below, "stopping, acceptance")}
-
-
-def quantiles(histogram: str, *shares: float) -> dict[str, str]:
-    buckets = rate(f"{histogram}_bucket", "le")
-    return {f"p{share * 100:g}": f"histogram_quantile({share}, {buckets})" for share in shares}
-
-
-def stat(title: str, unit: str, query: str, note: str = "") -> Panel:
-    return Panel(title, unit, {"": query}, "stat", width=6, height=4, note=note)
+def _by_service(title: str, histogram: str) -> Panel:
+    queries = {
+        f"{service} {name}": query
+        for service in SERVICES.values()
+        for name, query in quantiles(f"adasd_{service}_{histogram}", 0.5, 0.99).items()
+    }
+    return Panel(title, "s", queries)
 
 
 ACCEPTANCE = [
@@ -144,20 +123,9 @@ SERVING = [
     Panel(
         "Where a round's time goes",
         "s",
-        {
-            step: f"clamp_min(({spent}) / {rate(ROUNDS)}, 0)"
-            for step, spent in {
-                "draft: device": rate("adasd_drafter_forward_seconds_sum"),
-                "draft: network, waiting": f"{rate(f'{SPEC}_draft_seconds_sum')}"
-                f" - {rate('adasd_drafter_forward_seconds_sum')}",
-                "verify: device": rate("adasd_verifier_forward_seconds_sum"),
-                "verify: network, waiting": f"{rate(f'{SPEC}_verify_seconds_sum')}"
-                f" - {rate('adasd_verifier_forward_seconds_sum')}",
-                "commit": rate(f"{SPEC}_commit_seconds_sum"),
-            }.items()
-        },
+        {part: f"clamp_min(({seconds}) / {rate(ROUNDS)}, 0)" for part, seconds in _round_parts().items()},
         stacked=True,
-        note="Mean seconds a round. Waiting is for the device and the network; prefill counts as device time.",
+        note="Mean seconds a round. Device and rules count the reading of prompts too.",
     ),
     Panel(
         "Streams and requests in hand",
@@ -169,22 +137,24 @@ SERVING = [
         },
     ),
     Panel(
-        "Device busy, by replica",
-        "percentunit",
+        "Messages in passes at a time, by replica",
+        "none",
         {
-            "drafter {{instance}}": rate("adasd_drafter_forward_seconds_sum", "instance"),
-            "verifier {{instance}}": rate("adasd_verifier_forward_seconds_sum", "instance"),
+            f"{service} {{{{instance}}}}": rate(f"adasd_{service}_forward_seconds_sum", "instance")
+            for service in SERVICES.values()
         },
+        note="A pass of several messages counts for each of them.",
     ),
     Panel(
-        "Device time of a round",
-        "s",
+        "Messages in a pass",
+        "none",
         {
-            f"{service} {name}": query
-            for service in ("drafter", "verifier")
-            for name, query in quantiles(f"adasd_{service}_forward_seconds", 0.5, 0.99).items()
+            service: ratio(f"adasd_{service}_batch_size_sum", f"adasd_{service}_batch_size_count")
+            for service in SERVICES.values()
         },
     ),
+    _by_service("Wait for the device", "queue_seconds"),
+    _by_service("Device time of a message", "forward_seconds"),
     Panel(
         "Errors told to clients, by type",
         "reqps",
@@ -249,61 +219,6 @@ SESSIONS = [
 DASHBOARDS = {"acceptance": ACCEPTANCE, "serving": SERVING, "sessions-and-redis": SESSIONS}
 
 
-def dashboard(name: str, panels: list[Panel]) -> dict[str, Any]:
-    return {
-        "uid": f"adasd-{name}",
-        "title": f"AdaSD: {name.replace('-', ' ')}".replace("redis", "Redis"),
-        "tags": ["adasd"],
-        "schemaVersion": 39,
-        "editable": False,
-        "refresh": "10s",
-        "time": {"from": "now-1h", "to": "now"},
-        "templating": {
-            "list": [{"name": "source", "label": "Prometheus", "type": "datasource", "query": "prometheus"}]
-        },
-        "panels": [
-            _panel(number, panel, position)
-            for number, (panel, position) in enumerate(zip(panels, _positions(panels), strict=True), 1)
-        ],
-    }
-
-
-def _positions(panels: list[Panel]) -> Iterator[dict[str, int]]:
-    """From left to right, then the next row."""
-    x = y = 0
-    for panel in panels:
-        if x + panel.width > COLUMNS:
-            raise ValueError(f"{panel.title}: a row is {COLUMNS} columns wide")
-        yield {"x": x, "y": y, "w": panel.width, "h": panel.height}
-        x += panel.width
-        if x == COLUMNS:
-            x, y = 0, y + panel.height
-
-
-def _panel(number: int, panel: Panel, position: dict[str, int]) -> dict[str, Any]:
-    targets = [
-        {"refId": chr(ord("A") + index), "datasource": SOURCE, "expr": query, "legendFormat": legend}
-        for index, (legend, query) in enumerate(panel.queries.items())
-    ]
-    drawn = {"fillOpacity": 40, "stacking": {"mode": "normal"}} if panel.stacked else {"fillOpacity": 5}
-    custom = {"custom": drawn} if panel.kind == "timeseries" else {}
-    return {
-        "id": number,
-        "type": panel.kind,
-        "title": panel.title,
-        "description": panel.note,
-        "datasource": SOURCE,
-        "gridPos": position,
-        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0, **custom}, "overrides": []},
-        "targets": targets,
-    }
-
-
-def text(name: str) -> str:
-    """The JSON of one dashboard."""
-    return json.dumps(dashboard(name, DASHBOARDS[name]), indent=1) + "\n"
-
-
 if __name__ == "__main__":
-    for name in DASHBOARDS:
-        (FOLDER / f"{name}.json").write_text(text(name))
+    for name, panels in DASHBOARDS.items():
+        (FOLDER / f"{name}.json").write_text(text(name, panels))

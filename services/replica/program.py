@@ -16,8 +16,9 @@ from adasd.core.errors import AdasdError
 from adasd.rpc.server import Server, Service, serve
 from adasd.runtime.batching import Schedule
 from adasd.runtime.device import DeviceThread
-from adasd.runtime.loading import load_model
+from adasd.runtime.loading import Loaded, join_ranks, load_model
 from adasd.runtime.options import Role
+from adasd.runtime.ranks import Ranks
 from services.environment import read_settings
 from services.replica.hosting import ReplicaHost
 from services.replica.metrics import ReplicaMetrics, ServiceName
@@ -42,13 +43,35 @@ def run(
         settings = read_settings(kind)
         logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         logger.info("%s settings: %s", name, settings.model_dump_json())
-        asyncio.run(_serve(settings, name, role, service))
+        _serve_or_follow(settings, name, role, service)
     except AdasdError as error:
         sys.exit(f"{name}: {error}")
 
 
-async def _serve(
+def _serve_or_follow(
     settings: SettingsT, name: ServiceName, role: Role, service: Callable[[ReplicaHost, SettingsT], Service]
+) -> None:
+    """Serve, alone or on rank 0 of several; the other ranks do as they are told."""
+    ranks = Ranks.read(os.environ)
+    if ranks.size == 1:
+        loader = partial(load_model, settings.model, role, settings.runtime)
+        asyncio.run(_serve(settings, name, service, loader))
+        return
+    member = join_ranks(settings.model, role, settings.runtime, ranks)
+    if ranks.rank > 0:
+        member.follow()
+        return
+    try:
+        asyncio.run(_serve(settings, name, service, member.lead))
+    finally:
+        member.end()
+
+
+async def _serve(
+    settings: SettingsT,
+    name: ServiceName,
+    service: Callable[[ReplicaHost, SettingsT], Service],
+    loader: Callable[[], Loaded],
 ) -> None:
     registry = CollectorRegistry()
     if settings.metrics_port is not None:
@@ -60,6 +83,5 @@ async def _serve(
         metrics = ReplicaMetrics(name, registry)
         host = ReplicaHost(device, metrics, settings.work_seconds, settings.max_streams, schedule)
         server = Server(service(host, settings), settings.limits, tls=settings.tls)
-        loader = partial(load_model, settings.model, role, settings.runtime)
         load = partial(host.load, loader, settings.max_vocabulary)
         await serve(server, load, settings.host, settings.port, settings.grace_seconds)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import runpy
 
 import pytest
 
+from deploy.grafana.dashboards import DASHBOARDS
+from deploy.grafana.panels import text
 from services.metrics_table import metrics
 from tests.deploy.queries import DEPLOY, alerts, labels, names, panels, records
 
@@ -16,9 +17,8 @@ EVERYTHING = [*panels(), *alerts(), *records()]
 
 
 def test_the_json_is_what_the_code_of_the_dashboards_writes() -> None:
-    code = runpy.run_path(str(DEPLOY / "grafana" / "dashboards.py"))
     written = {path.stem: path.read_text() for path in (DEPLOY / "grafana" / "dashboards").glob("*.json")}
-    assert written == {name: code["text"](name) for name in code["DASHBOARDS"]}, "run deploy/grafana/dashboards.py"
+    assert written == {name: text(name, panels) for name, panels in DASHBOARDS.items()}
 
 
 @pytest.mark.parametrize(("where", "query"), EVERYTHING, ids=[where for where, _ in EVERYTHING])

@@ -11,6 +11,7 @@ import yaml
 from services.drafter.settings import DrafterSettings
 from services.environment import known_variables
 from services.gateway.app import PROBES
+from services.gateway.errors import KINDS
 from services.gateway.readiness import ABANDON_SECONDS
 from services.gateway.server import CLOSE_SECONDS
 from services.gateway.settings import GatewaySettings
@@ -100,12 +101,14 @@ def test_a_pod_may_take_longer_to_end_than_its_service(service: str) -> None:
 @pytest.mark.parametrize("service", OURS)
 def test_probes_ask_what_the_service_answers(service: str) -> None:
     container = pods()[service]["containers"][0]
+    tls = (K8S / "components" / "mtls" / "kustomization.yaml").read_text()
     for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
         probe = container[kind]
         if service == "gateway":
             assert probe["httpGet"]["path"] in PROBES
         else:
             assert probe["grpc"] == {"port": PORTS[service]}
+            assert tls.count(f'"127.0.0.1:{PORTS[service]}", /tls]') == 3
     assert "HEALTHCHECK" in DOCKERFILES[service].read_text()
 
 
@@ -158,6 +161,14 @@ def test_compose_hardens_every_container() -> None:
         assert service["cap_drop"] == ["ALL"], name
         assert service["security_opt"] == ["no-new-privileges:true"], name
         assert all(port.startswith("127.0.0.1:") for port in service.get("ports", [])), name
+
+
+def test_the_clients_own_faults_do_not_count_as_errors_of_the_service() -> None:
+    """OpenAI's `invalid_request_error`, and what a key does not allow; nothing else."""
+    theirs = {kind.__name__ for kind, (error_type, _) in KINDS.items() if error_type == "invalid_request_error"}
+    excluded = re.findall(r'type!~"([^"]+)"', (ROOT / "deploy" / "prometheus" / "rules.yml").read_text())
+    for first, second in zip(excluded[::2], excluded[1::2], strict=True):
+        assert set(f"{first}|{second}".split("|")) == theirs | {"RateLimited", "HTTPException"}
 
 
 def test_the_operators_rules_are_prometheus_own() -> None:
