@@ -48,9 +48,10 @@ def add_sessions(app: FastAPI, engine: Engine, readiness: Readiness, capacity: C
         readiness.require()
         stored = await engine.find(_id(session), principal(request))
         shown = _shown(request)
+        if shown is not None:
+            shown.require(stored.ids, len(stored.record.prompt))
         require_models(stored.record.models, engine.models, stored.finish_reason is not None)
         telling = Telling(engine, Session.of_record(stored.record), shown, capacity.handing_over, resume_wait)
-        telling.require(stored)
         return ResumedAnswer(engine, telling, capacity)
 
 
