@@ -55,10 +55,12 @@ class RemotePeers:
         return self.handshake.drafter
 
     def drafter(self, request: GenerationRequest) -> RemoteDrafter:
-        return self.drafters.open(request.session, request.sampling, request.seeded)
+        weights = self.draft.weights_fingerprint if self.draft else None
+        return self.drafters.open(request.session, request.sampling, request.seeded, weights)
 
     def verifier(self, request: GenerationRequest) -> RemoteVerifier:
-        return self.verifiers.open(request.session, request.sampling, request.acceptance)
+        weights = self.target.weights_fingerprint if self.target else None
+        return self.verifiers.open(request.session, request.sampling, request.acceptance, weights)
 
     async def verifier_fits(self) -> None:
         """Raises ServiceUnavailable if no verifier answers, or one whose peers or tokenizer are of another kind."""
@@ -96,7 +98,7 @@ async def serve(settings: GatewaySettings) -> None:
         stack.push_async_callback(limits.close)
         drafters = DrafterClient(settings.remote, metrics.drafter_failed)
         stack.push_async_callback(drafters.close)
-        verifiers = VerifierClient(settings.remote)
+        verifiers = VerifierClient(settings.remote, metrics.verifier_failed)
         stack.push_async_callback(verifiers.close)
         handshake = Handshake(verifiers, drafters)
         handshake.start()

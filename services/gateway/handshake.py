@@ -92,18 +92,20 @@ class Handshake:
             with suppress(TimeoutError):
                 async with asyncio.timeout(RECHECK_SECONDS):
                     await replica.connection.lost()
+                    replica.away = True  # who comes back there may be another
 
     async def _introduce(self, replica: Replica[Any]) -> None:
         """Ask until there is an answer."""
         while True:
             try:
-                self._seen[replica] = await replica.connection.info(self._verifier.options.info_deadline)
+                peer = await replica.connection.info(self._verifier.options.info_deadline)
                 break
             except AdasdError as error:
                 self._away[replica], replica.away = str(error), True
                 await asyncio.sleep(RETRY_SECONDS)
+        self._seen[replica] = peer
         self._away.pop(replica, None)
-        replica.away = False
+        replica.away, replica.weights = False, peer.model.weights_fingerprint
         self._drafter.refusal = next(self._misfits(self._drafter.replicas.replicas), None)
 
     def _replicas(self) -> tuple[Replica[Any], ...]:

@@ -91,6 +91,9 @@ class GatewayMetrics:
         self._drafter_failures = counter(
             f"{gateway}_drafter_failures", "Rounds that lost their candidates, by error.", "type"
         )
+        self._verifier_failures = counter(
+            f"{gateway}_verifier_failures", "Attempts at a round that failed and were made again, by error.", "type"
+        )
         self._prompt_tokens = counter(f"{gateway}_prompt_tokens", "Prompt tokens of admitted requests.")
         self._generated = counter(f"{gateway}_generated_tokens", "Committed tokens.")
         self._first = histogram(f"{gateway}_time_to_first_token_seconds", "From the request's arrival.")
@@ -110,6 +113,10 @@ class GatewayMetrics:
     @_harmless
     def drafter_failed(self, kind: str) -> None:
         self._drafter_failures.labels(kind).inc()
+
+    @_harmless
+    def verifier_failed(self, kind: str) -> None:
+        self._verifier_failures.labels(kind).inc()
 
     @_harmless
     def inflight(self, requests: int) -> None:

@@ -44,7 +44,7 @@ class RemoteOptions:
 
     drafter, verifier: addresses `host:port`, or `dns:///name:port` for all that a name leads to.
     limits: must be those of the services. health: of replicas, and what retries may cost.
-    verify_deadline: for one round, retries included. verify_attempt: for one of these, before another replica is asked.
+    verify_deadline: for one round, retries included. verify_attempt: for one of these, where another replica is there.
     verifier_retry: how long verifiers that cannot be reached are tried again.
     draft_deadline: for one round; later rounds do not wait for a drafter that is still busy with an earlier one.
     drafter_wait: how long a seeded request waits for a drafter before a round without candidates.
@@ -74,14 +74,13 @@ class RemoteVerifier:
         stream: SessionStream[VerifyRequest, VerifyReply],
         sampling: SamplingParams,
         acceptance: str,
-        options: RemoteOptions,
-        budget: RetryBudget,
+        client: VerifierClient,
     ) -> None:
         self._stream = stream
         self._sampling = sampling
         self._acceptance = acceptance
-        self._options = options
-        self._budget = budget
+        self._client = client
+        self._options = client.options
         self.timing = Timing()
 
     async def verify(self, context: Context, draft: Draft, state: AcceptanceState, round_number: int) -> Verdict:
@@ -104,7 +103,7 @@ class RemoteVerifier:
         self, context: Context, round_number: int, question: Callable[[ContextDelta], VerifyRequest]
     ) -> VerifyReply:
         """Ask on a new stream where that may help: once after SessionNotFound, for a while if nobody is there."""
-        retries = Retries(self._options.verifier_retry, self._budget)
+        retries = Retries(self._options.verifier_retry, self._client.budget)
         while True:
             try:
                 reply = await self._attempt(context, round_number, question)
@@ -114,19 +113,21 @@ class RemoteVerifier:
             except PASSING as error:
                 can_move = self._stream.can_move
                 self._stream.drop(error)
+                self._client.failed(error)
                 await retries.pause(error, can_move)
             except AdasdError as error:
                 self._stream.drop(error)
                 raise
             else:
-                self._budget.earn()
+                self._client.budget.earn()
                 return reply
 
     async def _attempt(
         self, context: Context, round_number: int, question: Callable[[ContextDelta], VerifyRequest]
     ) -> VerifyReply:
+        """On the stream there is; no longer than an attempt may take if there is another replica to ask."""
         try:
-            async with asyncio.timeout(self._options.verify_attempt):
+            async with asyncio.timeout(self._options.verify_attempt if self._stream.can_move else None):
                 return await self._stream.ask(context, round_number, question)
         except TimeoutError:
             raise DeadlineExceeded(f"no verdict within {self._options.verify_attempt:g} s") from None
@@ -225,21 +226,31 @@ class RemoteDrafter:
 
 
 class VerifierClient:
-    """The verifiers, as the gateway process sees them."""
+    """The verifiers, as the gateway process sees them. on_failure: told the class of every attempt that failed."""
 
-    def __init__(self, options: RemoteOptions) -> None:
+    def __init__(self, options: RemoteOptions, on_failure: Callable[[str], None] = lambda _: None) -> None:
         self.options = options
         self.replicas = ReplicaSet(
             options.verifier,
             lambda address: VerifierConnection(address, options.limits, options.tls),
             options.health,
         )
-        self._budget = RetryBudget(options.health.retry_ratio, options.health.retry_reserve)
+        self.budget = RetryBudget(options.health.retry_ratio, options.health.retry_reserve)
+        self._on_failure = on_failure
 
-    def open(self, session: bytes, sampling: SamplingParams, acceptance: str) -> RemoteVerifier:
-        """The verifier of one generation. session: 16 bytes, another for every choice of a request."""
-        stream = SessionStream[VerifyRequest, VerifyReply](self.replicas, session)
-        return RemoteVerifier(stream, sampling, acceptance, self.options, self._budget)
+    def open(
+        self, session: bytes, sampling: SamplingParams, acceptance: str, weights: str | None = None
+    ) -> RemoteVerifier:
+        """The verifier of one generation. session: 16 bytes, another for every choice of a request.
+
+        weights: only replicas with these; None takes any.
+        """
+        stream = SessionStream[VerifyRequest, VerifyReply](self.replicas, session, weights)
+        return RemoteVerifier(stream, sampling, acceptance, self)
+
+    def failed(self, error: AdasdError) -> None:
+        logger.info("an attempt at a round failed: %s: %s", type(error).__name__, error)
+        self._on_failure(type(error).__name__)
 
     async def close(self) -> None:
         await self.replicas.close()
@@ -261,9 +272,14 @@ class DrafterClient:
         self.refusal: str | None = None
         self._on_failure = on_failure
 
-    def open(self, session: bytes, sampling: SamplingParams, seeded: bool = False) -> RemoteDrafter:
-        """The drafter of one generation. seeded: its text must not depend on when a drafter answers."""
-        stream = SessionStream[DraftRequest, DraftReply](self.replicas, session)
+    def open(
+        self, session: bytes, sampling: SamplingParams, seeded: bool = False, weights: str | None = None
+    ) -> RemoteDrafter:
+        """The drafter of one generation. seeded: its text must not depend on when a drafter answers.
+
+        weights: only replicas with these; None takes any.
+        """
+        stream = SessionStream[DraftRequest, DraftReply](self.replicas, session, weights)
         return RemoteDrafter(self, stream, sampling, seeded)
 
     def failed(self, error: AdasdError) -> None:

@@ -6,8 +6,9 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Generic, TypeVar
 
 from adasd.core.errors import AdasdError, DeadlineExceeded, ServiceUnavailable
@@ -64,15 +65,18 @@ class Breaker:
 
 @dataclass(eq=False)
 class Replica(Generic[C]):
-    """One process of a service. streams: those of this gateway. away: it does not answer Info.
+    """One process of a service. streams: those of this gateway. turn: number of the last one.
 
+    away: it does not answer Info. weights: fingerprint of its model, as last heard; None before that.
     retired: its name no longer leads here; its streams may end, new ones go elsewhere.
     """
 
     connection: C
     breaker: Breaker
     streams: int = 0
+    turn: int = -1
     away: bool = False
+    weights: str | None = None
     retired: bool = False
     closing: asyncio.Task[None] | None = None
 
@@ -105,6 +109,7 @@ class ReplicaSet(Generic[C]):
     on_change: Callable[[], None] = lambda: None
     replicas: list[Replica[C]] = field(default_factory=list)
     _watching: list[asyncio.Task[None]] = field(default_factory=list)
+    _turns: Iterator[int] = field(default_factory=count)
 
     def __post_init__(self) -> None:
         self._resolved: dict[str, list[str]] = {
@@ -124,24 +129,32 @@ class ReplicaSet(Generic[C]):
         for replica in self.replicas:
             await replica.connection.close()
 
-    def enter(self, left: Replica[C] | None) -> Replica[C]:
-        """Where a new stream goes: the least busy of those in good health, rather not the one just left.
-
-        Raises ServiceUnavailable if none may be asked now.
+    def enter(self, left: Replica[C] | None, weights: str | None) -> Replica[C]:
+        """Where a new stream goes: the least busy of those that answer and have these weights, rather not the one it
+        has just left. Raises ServiceUnavailable if there is none.
         """
-        allowed = [replica for replica in self.replicas if replica.breaker.allows()]
-        if not allowed:
+        healthy = self._healthy(weights)
+        if not healthy:
             raise ServiceUnavailable("no replica answers" if self.replicas else "no replica is known")
-        chosen = min(allowed, key=lambda replica: (replica.away, replica is left, replica.streams))
-        self.replicas.remove(chosen)  # the last one asked comes last among equals
-        self.replicas.append(chosen)
+        chosen = min(healthy, key=lambda replica: (replica is left, replica.streams, replica.turn))
+        chosen.turn = next(self._turns)  # among equals whoever was asked last comes last
         chosen.breaker.trying()
         chosen.streams += 1
         return chosen
 
-    def elsewhere(self, left: Replica[C] | None) -> bool:
+    def elsewhere(self, left: Replica[C] | None, weights: str | None) -> bool:
         """Whether a stream that leaves this replica has a healthy one to go to."""
-        return any(r is not left and not r.away and r.breaker.allows() for r in self.replicas)
+        return any(replica is not left for replica in self._healthy(weights))
+
+    def _healthy(self, weights: str | None) -> list[Replica[C]]:
+        """A text does not go on with another model, not even while one replica after the other is updated."""
+        return [
+            replica
+            for replica in self.replicas
+            if not replica.away
+            and replica.breaker.allows()
+            and (weights is None or replica.weights is None or replica.weights == weights)
+        ]
 
     async def _watch(self, name: str) -> None:
         while True:

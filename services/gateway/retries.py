@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 
 from adasd.core.errors import AdasdError, Overloaded, SessionNotFound
-
-logger = logging.getLogger(__name__)
 
 RETRY_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 1.0
@@ -61,7 +58,6 @@ class Retries:
             return
         if isinstance(error, Overloaded):
             raise error
-        logger.info("the verifier does not answer, trying again: %s", error)
         while True:
             if time.monotonic() >= self._give_up:
                 raise error

@@ -70,10 +70,11 @@ def add_sessions(app: FastAPI, engine: Engine, readiness: Readiness, capacity: C
         readiness.require()
         stored = await found(request, session)
         position = _position(request)
+        if position is not None:
+            position.require(stored.ids, len(stored.record.prompt))
         engine.require_unchanged(stored)
         here = engine.session(stored.record)
         telling = Telling(engine, here, position, capacity.handing_over, resume_wait, arrived)
-        telling.require(stored)
         return ResumedAnswer(engine, telling, capacity)
 
 

@@ -23,9 +23,10 @@ class SessionStream(Generic[Question, Answer]):
     owed_seconds: how long the last question waited for answers to earlier messages, a prefill's for one.
     """
 
-    def __init__(self, replicas: ReplicaSet[Any], session: bytes) -> None:
-        """replicas: whose connections open streams of this kind."""
+    def __init__(self, replicas: ReplicaSet[Any], session: bytes, weights: str | None) -> None:
+        """replicas: whose connections open streams of this kind. weights: of the model that the session is with."""
         self._replicas = replicas
+        self._weights = weights
         self._session = session
         self._replica: Replica[Any] | None = None
         self._duplex: Duplex[Question, Answer] | None = None
@@ -64,7 +65,7 @@ class SessionStream(Generic[Question, Answer]):
     @property
     def can_move(self) -> bool:
         """Whether a healthy replica other than the present, or last, one is there."""
-        return self._replicas.elsewhere(self._replica)
+        return self._replicas.elsewhere(self._replica, self._weights)
 
     def drop(self, error: AdasdError | None = None) -> None:
         """Cut the stream; the peer drops its work and the session. error: why."""
@@ -86,6 +87,6 @@ class SessionStream(Generic[Question, Answer]):
 
     def _opened(self) -> Duplex[Question, Answer]:
         if self._duplex is None:
-            self._replica = self._replicas.enter(self._replica)
+            self._replica = self._replicas.enter(self._replica, self._weights)
             self._duplex, self._sent = self._replica.connection.open(), 0
         return self._duplex

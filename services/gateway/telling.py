@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, aclosing
 
 from adasd.core.context import Context
 from adasd.core.errors import Conflict, SessionNotFound
-from adasd.state.base import Ownership, StoredSession, Tail
+from adasd.state.base import Ownership, Tail
 from services.gateway.costs import RoundWatch
 from services.gateway.engine import Engine, Held
 from services.gateway.errors import Unavailable
@@ -23,6 +23,8 @@ from services.gateway.transcript import Passage, Position, Transcript
 
 logger = logging.getLogger(__name__)
 
+REPLAYED_AT_ONCE = 100
+"""Tokens: a millisecond or two."""
 LOOK_SECONDS = 1.0
 """Between two looks at a session that is followed, where no announcement comes."""
 
@@ -59,14 +61,6 @@ class Telling:
     def beginning(self) -> str:
         """Id of the event before any token."""
         return str(Position.of(Context(self.session.generation.prompt)))
-
-    def require(self, stored: StoredSession) -> None:
-        """Raises SessionIncompatible at once if what the client has is not in the record. A record that is behind may
-        yet catch up.
-        """
-        transcript = self._transcript()
-        transcript.replay(stored.ids[len(stored.record.prompt) :])
-        transcript.take()
 
     async def passages(self, held: Held | None) -> AsyncGenerator[Passage, None]:
         """From what the client has to the end of the text, whoever decodes it. Closing the iterator stops that here.
@@ -120,7 +114,7 @@ class Telling:
             self.ownership = held.ownership
             stack.callback(self._let_go)
             transcript, state = self._transcript(), restored(held.stored)
-            transcript.replay(held.stored.ids[len(request.prompt) :])
+            await _replay(transcript, held.stored.ids[len(request.prompt) :])
             if state.counters.rounds != held.stored.rounds:  # commits are numbered by the one, checked by the other
                 raise SessionIncompatible("the session's record contradicts itself")
             if state.acceptance.pack() != held.stored.state:  # rounds are stored as changes to these bytes
@@ -171,7 +165,7 @@ class Telling:
                 if tail.length < transcript.context.base + len(tail.ids):
                     transcript = self._transcript()  # the store has lost its end: read it from the beginning
                     continue
-                transcript.replay(tail.ids)
+                await _replay(transcript, tail.ids)
                 if tail.finish_reason is not None:
                     yield await self._end(transcript)
                     return
@@ -201,6 +195,14 @@ class Telling:
             raise
         except Conflict:
             return None
+
+
+async def _replay(transcript: Transcript, tokens: Sequence[int]) -> None:
+    """A long text takes long to read: not on the event loop."""
+    if len(tokens) > REPLAYED_AT_ONCE:
+        await asyncio.to_thread(transcript.replay, tokens)
+    else:
+        transcript.replay(tokens)
 
 
 async def _either(event: asyncio.Event, seconds: float) -> None:

@@ -37,6 +37,12 @@ class Position:
             raise InvalidRequest(f"{param} must be the id of an event, <tokens>-<hash>", param)
         return cls(int(found[1]), found[2])
 
+    def require(self, ids: Sequence[int], prompt_length: int) -> None:
+        """Raises SessionIncompatible if these ids, prompt first, reach as far and are others."""
+        end = prompt_length + self.tokens
+        if end <= len(ids) and _digest(context_hash(ids[:end])) != self.digest:
+            raise SessionIncompatible(f"the {self.tokens} tokens that were shown are not those of the session")
+
     @classmethod
     def of(cls, context: Context) -> Position:
         return cls(context.generated, _digest(context.hash))
@@ -84,7 +90,7 @@ class Transcript:
         pieces, begin = self.boundary.take_pieces(), self._taken
         self._taken += len(pieces)
         if self._shown is not None and not self.behind:
-            self._check(self._shown)
+            self._shown.require(self.context.ids, self.context.prompt_length)
             pieces, self._shown = pieces[max(0, self._shown.tokens - begin) :], None
         elif self._shown is not None:
             if end is not None:
@@ -96,8 +102,3 @@ class Transcript:
     def behind(self) -> bool:
         """Whether the client has been shown more than is committed here."""
         return self._shown is not None and self._shown.tokens > self.context.generated
-
-    def _check(self, shown: Position) -> None:
-        ids = self.context.ids[: self.context.prompt_length + shown.tokens]
-        if _digest(context_hash(ids)) != shown.digest:
-            raise SessionIncompatible(f"the {shown.tokens} tokens that were shown are not those of the session")

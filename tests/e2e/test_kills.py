@@ -38,7 +38,7 @@ def body(**fields: Any) -> dict[str, Any]:
         "messages": [{"role": "user", "content": "go on"}],
         "stream": True,
         "stream_options": {"include_usage": True},
-        "max_tokens": 300,
+        "max_tokens": 200,
         **fields,
     }
 

@@ -107,6 +107,32 @@ async def test_a_broken_stream_moves_at_once_and_a_name_is_followed(monkeypatch:
     assert context.ids == expected(6)
 
 
+async def test_a_text_does_not_go_on_with_other_weights() -> None:
+    """A replica of the next release is there, and one with the session's own comes back."""
+    context, failures = Context(PROMPT), list[str]()
+    async with AsyncExitStack() as stack, running("verifier", TARGET.replace("seed=1", "seed=2")) as updated:
+        first = await stack.enter_async_context(running("verifier"))
+        client = VerifierClient(options(verifier=[first.address, updated.address]), failures.append)
+        drafters = DrafterClient(options())
+        handshake = Handshake(client, drafters)
+        handshake.start()
+        await until(lambda: all(replica.weights for replica in client.replicas.replicas))
+        weights = first.host.info().weights_fingerprint
+        verifier = client.open(new_session(), SAMPLING, "exact", weights)
+        await advance(verifier, context, 3)
+        await stack.aclose()
+        going_on = asyncio.create_task(advance(verifier, context, 3))
+        await until(lambda: len(failures) > 1)
+        async with running("verifier", port=first.port):
+            await going_on
+        assert updated.calls.counts == {"Info": 1}
+        await verifier.close()
+        await handshake.close()
+        await client.close()
+        await drafters.close()
+    assert context.ids == expected(6)
+
+
 async def test_names_resolve_to_all_their_addresses() -> None:
     assert "127.0.0.1:77" in await module.resolve("dns:///localhost:77")
     with pytest.raises(OSError, match=r".*"):

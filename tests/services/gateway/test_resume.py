@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from random import Random
 from typing import Any
 
 import httpx
@@ -20,7 +21,7 @@ RULES: dict[str, dict[str, Any]] = {
     "coupled": {"seed": 5, "speculation": {"acceptance": "coupled"}},
     "sampled": {"seed": 6, "speculation": {"acceptance": "adasd"}, "stop": ["never", "aa~~aa"]},
     "weighed": {"seed": 7, "speculation": {"stopping": "marginal", "acceptance": "exact"}},
-    "unseeded": {"speculation": {"stopping": "fixed", "trace": True}},
+    "unseeded": {"temperature": 0.05, "speculation": {"stopping": "fixed", "max_candidates": 2, "trace": True}},
 }
 
 
@@ -138,7 +139,8 @@ async def test_a_running_stream_is_followed_to_its_end(gateway: Gateway, other: 
 async def test_a_lapsed_session_is_taken_over_and_the_old_owner_follows(
     gateway: Gateway, other: Gateway, fields: dict[str, Any], rounds: int
 ) -> None:
-    expected = await streamed(gateway, **fields) if "seed" in fields or "temperature" in fields else None
+    seeded = "seed" in fields or fields["temperature"] == 0
+    expected = await streamed(gateway, **fields) if seeded else None
     gateway.peers.held = {rounds: asyncio.Event()}
     running = asyncio.create_task(streamed(gateway, **fields))
     session = await running_session(gateway, rounds)
@@ -151,6 +153,34 @@ async def test_a_lapsed_session_is_taken_over_and_the_old_owner_follows(
         assert (answer.text, answer.finish, answer.account) == (expected.text, expected.finish, expected.account)
     assert await other.metric("adasd_gateway_take_overs_total") == 1
     assert (await gateway.client.get(f"/v1/sessions/{session}")).json()["epoch"] == 2
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("fields", [RULES["coupled"], RULES["sampled"]], ids=["coupled", "sampled"])
+async def test_owners_that_keep_losing_their_session_tell_one_text(
+    gateway: Gateway, other: Gateway, fields: dict[str, Any], seed: int
+) -> None:
+    """Clients on both gateways, and a lease that lapses again and again: whoever decodes a round, all are told it."""
+    random, expected = Random(seed), await streamed(gateway, **fields)
+    gateway.peers.held = {1: asyncio.Event()}
+    clients = [asyncio.create_task(streamed(gateway, **fields))]
+    session = await running_session(gateway, 1)
+    clients += [asyncio.create_task(resumed(where, session)) for where in random.choices((gateway, other), k=4)]
+    await let_go(gateway, session)
+    await asyncio.sleep(0.05)
+    gateway.peers.held[1].set()
+    while not all(client.done() for client in clients):
+        await asyncio.sleep(random.choice((0, 0, 0.002)))
+        await let_go(gateway, session)
+    for answer in await asyncio.gather(*clients):
+        assert (answer.text, answer.finish, answer.account) == (expected.text, expected.finish, expected.account)
+    stored = await gateway.store.load(bytes.fromhex(session))
+    assert stored is not None
+    assert stored.record.epoch > 5
+
+
+async def resumed(gateway: Gateway, session: str) -> Told:
+    return told(await resume(gateway, session))
 
 
 async def test_a_whole_answer_survives_a_take_over_too(gateway: Gateway, other: Gateway) -> None:
