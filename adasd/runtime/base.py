@@ -35,6 +35,11 @@ class CausalRuntime(Protocol[Logits]):
         """
         ...
 
+    @property
+    def allocated(self) -> int:
+        """Positions of KV that all sessions together take up."""
+        ...
+
     def reserve(self, session: bytes, length: int) -> None:
         """Room for `length` positions of the session. Raises Overloaded if there is none."""
         ...

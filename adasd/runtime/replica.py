@@ -31,6 +31,11 @@ class Replica(Generic[L]):
     def info(self) -> ModelInfo:
         return self._runtime.info()
 
+    @property
+    def allocated(self) -> int:
+        """Positions of KV that all sessions together take up."""
+        return self._runtime.allocated
+
     def release(self, session: bytes) -> None:
         """Forget a session; unknown ones are fine."""
         self._sessions.release(session)

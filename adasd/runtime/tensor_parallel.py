@@ -35,6 +35,10 @@ class Leader:
     def info(self) -> ModelInfo:
         return self._runtime.info()
 
+    @property
+    def allocated(self) -> int:
+        return self._runtime.allocated
+
     def reserve(self, session: bytes, length: int) -> None:
         if length <= self._runtime.capacity(session):
             return

@@ -134,6 +134,10 @@ class ToyRuntime:
         time.sleep(self._spec.delay_ms / 1000)
         return [self._read(segment) for segment in batch]
 
+    @property
+    def allocated(self) -> int:
+        return sum(map(len, self._held.values()))
+
     def reserve(self, session: bytes, length: int) -> None:
         """Lists need no room made."""
 

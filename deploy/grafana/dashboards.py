@@ -146,6 +146,23 @@ SERVING = [
         note="A pass of several messages counts for each of them.",
     ),
     Panel(
+        "Positions of KV allocated, by replica",
+        "none",
+        {f"{service} {{{{instance}}}}": f"adasd_{service}_kv_positions" for service in SERVICES.values()},
+        note="Of running sessions and of those that ended lately. kv_positions of the runtime is the bound.",
+    ),
+    Panel(
+        "Messages in a pass",
+        "none",
+        {
+            f"{service}, {share:.0%}": query
+            for service in SERVICES.values()
+            for share, query in zip(
+                (0.5, 0.95), quantiles(f"adasd_{service}_batch_size", 0.5, 0.95).values(), strict=True
+            )
+        },
+    ),
+    Panel(
         "Messages in a pass",
         "none",
         {

@@ -62,9 +62,13 @@ class ReplicaHost:
             raise InvalidRequest(
                 f"{info.name} has {info.vocabulary} ids, messages are sized for {max_vocabulary}", "max_vocabulary"
             )
-        self._engine = Engine(self._device, replica, self._max_streams, self.metrics.stepped)
+        self._engine = Engine(self._device, replica, self._max_streams, self._stepped)
         self._replica, self._info = replica, info
         logger.info("loaded in %.1f s: %s", time.monotonic() - began, info)
+
+    def _stepped(self, messages: int) -> None:
+        assert self._replica is not None
+        self.metrics.stepped(messages, self._replica.allocated)
 
     def info(self) -> ModelInfo:
         """Raises ServiceUnavailable while the model loads."""

@@ -42,7 +42,7 @@ class ReplicaMetrics:
 
     requests: streams opened. rounds: messages answered. candidates: drafted or judged. errors: by class of
     `adasd.core.errors`. forward_seconds, queue_seconds, rules_seconds: of a message, in the model's passes, waiting for
-    them, and in sampling or judging. batch_size: messages in a pass.
+    them, and in sampling or judging. batch_size: messages in a pass. kv_positions: allocated after it.
     """
 
     def __init__(self, service: ServiceName, registry: CollectorRegistry) -> None:
@@ -59,6 +59,7 @@ class ReplicaMetrics:
         self._batch = Histogram(
             f"{prefix}_batch_size", "Messages in a pass of the model.", registry=registry, buckets=BATCH_BUCKETS
         )
+        self._kv = Gauge(f"{prefix}_kv_positions", "Positions of KV allocated in all sessions.", registry=registry)
 
     @contextmanager
     def stream(self) -> Iterator[None]:
@@ -97,6 +98,7 @@ class ReplicaMetrics:
         self._rules.observe(timing.rules)
 
     @harmless
-    def stepped(self, messages: int) -> None:
+    def stepped(self, messages: int, positions: int) -> None:
         if messages:
             self._batch.observe(messages)
+        self._kv.set(positions)
