@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from adasd.core.errors import AdasdError, Conflict
 from adasd.core.progress import GenerationState
+from adasd.state.base import Ownership
 from services.gateway.completion import Completion
 from services.gateway.engine import Engine, Turn
 from services.gateway.metrics import Outcome
@@ -46,6 +47,11 @@ class Answer(Response):
         work = self._events(reply) if self._stream else self._whole(reply)
         self.finished(await self._outcome(work, reply, receive))
 
+    @property
+    def begun(self) -> Ownership | None:
+        """Under which the session may have been begun for this answer."""
+        return None
+
     def finished(self, outcome: Outcome) -> None:
         """Count how it ended."""
         self.engine.metrics.resumed(outcome)
@@ -59,8 +65,8 @@ class Answer(Response):
         try:
             return await while_client_listens(work, reply, receive, stopping, telling.unwanted)
         except ClientGone:
-            if telling.ownership is not None:
-                await self.engine.abandon(telling.ownership)
+            if (ownership := telling.ownership or self.begun) is not None:
+                await self.engine.abandon(ownership)
             return "cancelled"
         except AdasdError as error:
             await self._fail(reply, error)
@@ -115,6 +121,10 @@ class ChatAnswer(Answer):
         self._turn = turn
         self._before = telling.times.arrived
         self._tokens = 0
+
+    @property
+    def begun(self) -> Ownership:
+        return self.engine.ownership(self._turn)
 
     def finished(self, outcome: Outcome) -> None:
         self.engine.metrics.finished(outcome)

@@ -42,6 +42,10 @@ class Turn:
     former: StoredSession | None
     state: AcceptanceState
 
+    @property
+    def epoch(self) -> int:
+        return self.former.record.epoch + 1 if self.former else FIRST_EPOCH
+
 
 @dataclass(frozen=True, slots=True)
 class Engine:
@@ -72,13 +76,14 @@ class Engine:
 
     async def begin(self, turn: Turn) -> Held:
         """Write the record of a turn, as its owner."""
-        former, session = turn.former, turn.session
-        epoch = former.record.epoch + 1 if former else FIRST_EPOCH
-        record = session.record(self.owner, epoch, self.models)
-        packed = turn.state.pack()
-        await self.store.create(record, packed, former)
+        record, packed = turn.session.record(self.owner, turn.epoch, self.models), turn.state.pack()
+        await self.store.create(record, packed, turn.former)
         stored = StoredSession(record, 0, record.prompt, packed, {}, None)
-        return Held(Ownership(session.id, self.owner, epoch), stored)
+        return Held(self.ownership(turn), stored)
+
+    def ownership(self, turn: Turn) -> Ownership:
+        """Under which a turn begins."""
+        return Ownership(turn.session.id, self.owner, turn.epoch)
 
     async def take_over(self, session: Session) -> Held:
         """Run a session that nobody holds. Raises Conflict if somebody does after all."""

@@ -109,6 +109,7 @@ class ReplicaSet(Generic[C]):
     on_change: Callable[[], None] = lambda: None
     replicas: list[Replica[C]] = field(default_factory=list)
     _watching: list[asyncio.Task[None]] = field(default_factory=list)
+    _retired: list[Replica[C]] = field(default_factory=list)
     _turns: Iterator[int] = field(default_factory=count)
 
     def __post_init__(self) -> None:
@@ -126,7 +127,7 @@ class ReplicaSet(Generic[C]):
         for task in self._watching:
             task.cancel()
         await asyncio.gather(*self._watching, return_exceptions=True)
-        for replica in self.replicas:
+        for replica in (*self.replicas, *self._retired):
             await replica.connection.close()
 
     def enter(self, left: Replica[C] | None, weights: str | None) -> Replica[C]:
@@ -175,6 +176,7 @@ class ReplicaSet(Generic[C]):
             self.replicas.remove(replica)
             replica.retired = True
             replica.close_if_unused()
+        self._retired = [*(r for r in self._retired if r.closing is None or not r.closing.done()), *gone]
         self.replicas += [self._replica(address) for address in new]
         if gone or new:
             self.on_change()

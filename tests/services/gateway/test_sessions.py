@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
+import orjson
 import pytest
 import uvicorn
 
@@ -105,6 +106,7 @@ async def test_a_follower_elsewhere_keeps_an_answer_alive(
     assert told(await following).finish in ("stop", "length")
 
 
+@pytest.mark.slow
 async def test_500_aborted_requests_leave_nothing_behind(gateway: Gateway, server: httpx.AsyncClient) -> None:
     for _ in range(125):
         await asyncio.gather(*(leave(server, max_tokens=150) for _ in range(4)))
@@ -133,6 +135,35 @@ async def test_the_next_turn_after_a_stop_button_works_at_once(gateway: Gateway,
     assert reply.status_code == 200, reply.text
     assert reply.headers["x-session-id"] == session
     assert reply.json()["usage"]["prompt_tokens"] == len("user: hello\nassistant: ")
+
+
+async def test_a_turn_whose_client_leaves_before_it_begins_is_no_obstacle(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await streamed(gateway, **GREEDY)
+    create, created = gateway.store.create, asyncio.Event()
+
+    async def slowly(*arguments: Any) -> None:
+        await create(*arguments)
+        created.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(gateway.store, "create", slowly)
+    body = orjson.dumps(asked(session=first.session))
+    messages: asyncio.Queue[Any] = asyncio.Queue()
+    messages.put_nowait({"type": "http.request", "body": body, "more_body": False})
+    scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": [], "query_string": b""}
+
+    async def send(message: Any) -> None:
+        """Nobody reads it."""
+
+    answering = asyncio.create_task(gateway.app(scope, messages.get, send))
+    await created.wait()
+    messages.put_nowait({"type": "http.disconnect"})
+    await answering
+    monkeypatch.undo()
+    assert (await status(gateway, first.session))["status"] == "cancelled"
+    assert (await streamed(gateway, session=first.session, **GREEDY)).finish
 
 
 @pytest.mark.parametrize("scope", [None, "session", "request"])
