@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
 
 from adasd.core.acceptance import Labels
 from adasd.core.adaptive import UNWEIGHED, AcceptanceState
@@ -42,6 +44,12 @@ class Counters:
 
     def as_dict(self) -> dict[str, int | float]:
         return asdict(self)
+
+    @classmethod
+    def restored(cls, stored: Mapping[str, float]) -> Counters:
+        """The inverse of `as_dict`, of numbers that have lost their type; what an older release did not count is 0."""
+        defaults: dict[str, Any] = {counter.name: counter.default for counter in fields(cls)}
+        return cls(**{name: type(default)(stored.get(name, 0)) for name, default in defaults.items()})
 
     @property
     def mean_acceptance_length(self) -> float:

@@ -20,7 +20,8 @@ IntArray = NDArray[np.int64]
 Emission = Literal["recovered", "bonus", "none"]
 """How the last token of a verdict came about: sampled after a rejection, after a full acceptance, or cut away."""
 
-FinishReason = Literal["stop", "length"]
+FinishReason = Literal["stop", "length", "cancelled"]
+"""Why no more tokens are generated: EOS or a stop string, a limit, or nobody wants them."""
 
 Decision = Literal["off", "probe", "draft"]
 """Of a plan: no candidates, some to find out about them, some because they pay or the rule does not ask."""

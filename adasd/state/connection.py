@@ -28,12 +28,14 @@ _CODE = re.compile(r"^(?P<plain>[A-Z]+) |: -(?P<in_script>[A-Z]+) ")
 class StoreSettings:
     """All times in seconds.
 
-    ttl: life of a session after its last commit. connections: upper bound; further commands wait for a free one.
+    ttl: life of a session after its last commit. lease: a gateway that shows no life for so long may be replaced.
+    connections: upper bound; further commands wait for a free one.
     connect_timeout, reply_timeout: of one attempt. deadline: of a whole operation, waiting and repeating included.
     attempts: at most so many, `backoff` apart, doubling.
     """
 
     ttl: int = 3600
+    lease: float = 10.0
     connections: int = 64
     connect_timeout: float = 2.0
     reply_timeout: float = 2.0
@@ -42,7 +44,7 @@ class StoreSettings:
     backoff: float = 0.02
 
     def __post_init__(self) -> None:
-        for name in ("ttl", "connections", "connect_timeout", "reply_timeout", "deadline", "attempts"):
+        for name in ("ttl", "lease", "connections", "connect_timeout", "reply_timeout", "deadline", "attempts"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
         if self.backoff < 0:

@@ -1,11 +1,14 @@
 """A session as Redis holds it: three keys under one hash tag, and the arguments of the scripts that write them.
 
     adasd:{<session hex>}:meta    hash: version, owner, epoch, round, length, prompt_length, parameters and models
-                                  (JSON), counter:<name>, finish_reason, digest of the last write
+                                  (JSON), principal, turn, counter:<name>, finish_reason, digest of the last write,
+                                  lease (when it lapses, ms of Redis' clock), taken (digest of the last take-over)
     adasd:{<session hex>}:ids     little-endian uint32 per token, prompt first; only grows
     adasd:{<session hex>}:state   packed acceptance state, at most MAX_STATE_BYTES, patched in place
 
-The channel `adasd:{<session hex>}:length` carries the new length, in tokens, of every commit.
+The channel `adasd:{<session hex>}:length` carries the new length, in tokens, of every commit; every renewal repeats it.
+
+Version 1 knew neither leases (they count as lapsed) nor principals (such a session counts as anonymous).
 """
 
 from __future__ import annotations
@@ -20,9 +23,9 @@ from typing import cast
 from adasd.core.context import pack_ids, unpack_ids
 from adasd.core.errors import ServiceUnavailable
 from adasd.core.types import FinishReason
-from adasd.state.base import Commit, SessionRecord, StoredSession
+from adasd.state.base import Claim, Commit, Ownership, SessionRecord, StoredSession, Tail
 
-RECORD_VERSION = 1
+RECORD_VERSION = 2
 SESSION_BYTES = 16
 MAX_STATE_BYTES = 3072
 _DIGEST_BYTES = 16
@@ -52,7 +55,21 @@ class SessionKeys:
         return [self.meta, self.ids, self.state]
 
 
-def creation_arguments(record: SessionRecord, state: bytes, ttl: int) -> list[bytes]:
+@dataclass(frozen=True, slots=True)
+class Lives:
+    """How long a record lives unless it is written, and how long its owner's lease does. Both in seconds."""
+
+    ttl: int
+    lease: float
+
+    def arguments(self, released: bool = False) -> list[bytes]:
+        """As the scripts take them: seconds, milliseconds. released: the lease ends now."""
+        return [_number(self.ttl), _number(0 if released else round(1000 * self.lease))]
+
+
+def creation_arguments(
+    record: SessionRecord, state: bytes, lives: Lives, former: StoredSession | None = None
+) -> list[bytes]:
     """ARGV of create.lua. The digest is random: only a repetition of this very call carries it again."""
     if len(state) > MAX_STATE_BYTES:
         raise ValueError(f"state must have at most {MAX_STATE_BYTES} bytes, got {len(state)}")
@@ -66,12 +83,24 @@ def creation_arguments(record: SessionRecord, state: bytes, ttl: int) -> list[by
         b"prompt_length": length,
         b"parameters": _to_json(record.parameters),
         b"models": _to_json(record.models),
+        b"principal": record.principal.encode(),
+        b"turn": _number(record.turn),
     }
-    digest = secrets.token_bytes(_DIGEST_BYTES)
-    return [digest, _number(ttl), pack_ids(record.prompt), state, *_flat(fields)]
+    turn = [b"", b""] if former is None else [_number(former.record.epoch), _number(former.rounds)]
+    return [new_digest(), *lives.arguments(), *turn, pack_ids(record.prompt), state, *_flat(fields)]
 
 
-def commit_arguments(commit: Commit, channel: str, ttl: int) -> list[bytes]:
+def renewal_arguments(ownership: Ownership, channel: str, lives: Lives, release: bool) -> list[bytes]:
+    """ARGV of renew.lua."""
+    return [ownership.owner.encode(), _number(ownership.epoch), *lives.arguments(release), channel.encode()]
+
+
+def take_over_arguments(owner: str, lives: Lives, claim: Claim) -> list[bytes]:
+    """ARGV of take_over.lua."""
+    return [new_digest(), owner.encode(), *lives.arguments(), str(claim).encode()]
+
+
+def commit_arguments(commit: Commit, channel: str, lives: Lives) -> list[bytes]:
     """ARGV of commit.lua: as many bytes as the round is long, however long the session.
 
     Raises ValueError for a negative round or a patch outside the largest state.
@@ -82,13 +111,19 @@ def commit_arguments(commit: Commit, channel: str, ttl: int) -> list[bytes]:
     guard = [commit.owner.encode(), _number(commit.epoch), _number(commit.round_number)]
     tokens, finish_reason = pack_ids(commit.tokens), (commit.finish_reason or "").encode()
     change = [tokens, finish_reason, _number(len(counters)), *_flat(counters), *_patch_arguments(commit.patches)]
-    return [*guard, _digest([*guard, *change]), _number(ttl), channel.encode(), *change]
+    return [*guard, _digest([*guard, *change]), *lives.arguments(), channel.encode(), *change]
+
+
+def stored_tail(turn: bytes, length: bytes, ids: bytes, finish_reason: bytes, lease: int) -> Tail:
+    """A reply of tail.lua. lease: milliseconds left."""
+    reason = cast(FinishReason | None, finish_reason.decode() or None)
+    return Tail(int(turn), int(length), unpack_ids(ids), reason, lease / 1000)
 
 
 def stored_session(
-    session: bytes, meta: Mapping[bytes, bytes], ids: bytes | None, state: bytes | None
+    session: bytes, meta: Mapping[bytes, bytes], ids: bytes | None, state: bytes | None, lease: int = 0
 ) -> StoredSession | None:
-    """A session from what its keys hold, or None if one of them is gone.
+    """A session from what its keys hold, or None if one of them is gone. lease: milliseconds left.
 
     Raises ServiceUnavailable for a record that a newer release wrote.
     """
@@ -112,6 +147,7 @@ def stored_session(
             if name.startswith(_COUNTER)
         },
         finish_reason=cast(FinishReason | None, finish_reason),
+        lease=lease / 1000,
     )
 
 
@@ -123,7 +159,14 @@ def _record(session: bytes, meta: Mapping[bytes, bytes], prompt: Sequence[int]) 
         prompt=prompt,
         parameters=json.loads(meta[b"parameters"]),
         models=json.loads(meta[b"models"]),
+        principal=meta.get(b"principal", b"").decode(),
+        turn=int(meta.get(b"turn", 1)),
     )
+
+
+def new_digest() -> bytes:
+    """For a write that no other one equals."""
+    return secrets.token_bytes(_DIGEST_BYTES)
 
 
 def _patch_arguments(patches: Sequence[tuple[int, bytes]]) -> Iterator[bytes]:

@@ -5,15 +5,26 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from importlib import resources
 from typing import Any, TypeVar
 
 from redis.exceptions import RedisError
 
 from adasd.core.errors import Conflict, ServiceUnavailable, SessionNotFound
-from adasd.state.base import Commit, SessionRecord, SessionStore, StoredSession
+from adasd.state.announcements import Announcements
+from adasd.state.base import Claim, Commit, Ownership, SessionRecord, SessionStore, StoredSession, Tail
 from adasd.state.connection import StoreSettings, connect, error_code, meaning
-from adasd.state.record import SessionKeys, commit_arguments, creation_arguments, stored_session
+from adasd.state.record import (
+    Lives,
+    SessionKeys,
+    commit_arguments,
+    creation_arguments,
+    renewal_arguments,
+    stored_session,
+    stored_tail,
+    take_over_arguments,
+)
 
 T = TypeVar("T")
 
@@ -30,27 +41,43 @@ class RedisStore(SessionStore):
     def __init__(self, url: str, settings: StoreSettings | None = None) -> None:
         """Connects with the first command. Raises ValueError for a URL of another kind."""
         self._settings = settings or StoreSettings()
+        self._lives = Lives(self._settings.ttl, self._settings.lease)
         self._client = connect(url, self._settings)
-        self._create = self._client.register_script(_source("create.lua"))
-        self._commit = self._client.register_script(_source("commit.lua"))
-        self._load = self._client.register_script(_source("load.lua"))
+        self._announcements = Announcements(url, self._settings)
+        names = ("create", "renew", "take_over", "commit", "load", "tail")
+        self._scripts = {name: self._client.register_script(_source(f"{name}.lua")) for name in names}
+        self.lease = self._settings.lease
         self._running: set[asyncio.Task[Any]] = set()
         self._closed = False
 
-    async def create(self, record: SessionRecord, state: bytes) -> None:
-        keys = SessionKeys.of(record.session)
-        arguments = creation_arguments(record, state, self._settings.ttl)
-        _check(await self._persistently(lambda: self._create(keys.all, arguments)))
+    async def create(self, record: SessionRecord, state: bytes, former: StoredSession | None = None) -> None:
+        arguments = creation_arguments(record, state, self._lives, former)
+        _checked(await self._run("create", SessionKeys.of(record.session), arguments))
 
-    async def commit(self, commit: Commit) -> None:
+    async def renew(self, ownership: Ownership, release: bool = False) -> int:
+        keys = SessionKeys.of(ownership.session)
+        arguments = renewal_arguments(ownership, keys.channel, self._lives, release)
+        return int(_checked(await self._run("renew", keys, arguments)))
+
+    async def take_over(self, session: bytes, owner: str, claim: Claim = "lapsed") -> tuple[Ownership, int]:
+        arguments = take_over_arguments(owner, self._lives, claim)
+        epoch, round_number = _checked(await self._run("take_over", SessionKeys.of(session), arguments)).split()
+        return Ownership(session, owner, int(epoch)), int(round_number)
+
+    async def commit(self, commit: Commit) -> int:
         keys = SessionKeys.of(commit.session)
-        arguments = commit_arguments(commit, keys.channel, self._settings.ttl)
-        _check(await self._persistently(lambda: self._commit(keys.all, arguments)))
+        return int(_checked(await self._run("commit", keys, commit_arguments(commit, keys.channel, self._lives))))
 
     async def load(self, session: bytes) -> StoredSession | None:
-        keys = SessionKeys.of(session)
-        flat, ids, state = await self._persistently(lambda: self._load(keys.all))
-        return stored_session(session, dict(zip(flat[::2], flat[1::2], strict=True)), ids, state)
+        flat, ids, state, lease = await self._run("load", SessionKeys.of(session), [])
+        return stored_session(session, dict(zip(flat[::2], flat[1::2], strict=True)), ids, state, lease)
+
+    async def tail(self, session: bytes, start: int) -> Tail | None:
+        reply = await self._run("tail", SessionKeys.of(session), [b"%d" % start])
+        return None if reply is None else stored_tail(*reply)
+
+    def announcements(self, session: bytes) -> AbstractAsyncContextManager[asyncio.Event]:
+        return self._announcements.of(SessionKeys.of(session).channel)
 
     async def ping(self) -> None:
         await self._to_its_end(self._repeated(self._client.ping, attempts=1))
@@ -59,10 +86,15 @@ class RedisStore(SessionStore):
         """Let running operations finish, then disconnect; later ones raise ServiceUnavailable."""
         self._closed = True
         await asyncio.gather(*self._running, return_exceptions=True)
+        await self._announcements.close()
         await self._client.aclose()
 
-    async def _persistently(self, call: Callable[[], Awaitable[T]]) -> T:
-        """For operations that may be repeated after a lost reply: all but `ping`, which asks how it is now."""
+    async def _run(self, script: str, keys: SessionKeys, arguments: list[bytes]) -> Any:
+        """Every script may be repeated after a lost reply; `ping`, which asks how it is now, is not."""
+
+        def call() -> Awaitable[Any]:
+            return self._scripts[script](keys.all, arguments)
+
         return await self._to_its_end(self._repeated(call, self._settings.attempts))
 
     async def _to_its_end(self, operation: Coroutine[Any, Any, T]) -> T:
@@ -105,12 +137,12 @@ def _source(script: str) -> str:
     return resources.files("adasd.state").joinpath("lua", script).read_text()
 
 
-def _check(reply: bytes) -> None:
-    """Raises what a script answered unless it is OK."""
+def _checked(reply: bytes) -> str:
+    """What a script has to say beyond OK. Raises what else it answered."""
     verdict, _, why = reply.decode().partition(" ")
     match verdict:
         case "OK":
-            return
+            return why
         case "GONE":
             raise SessionNotFound("the session has expired or never was")
         case "CONFLICT":

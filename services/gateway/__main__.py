@@ -21,8 +21,8 @@ from adasd.state.redis_store import RedisStore
 from services.environment import read_settings
 from services.gateway.admission import Admission
 from services.gateway.app import GatewayServices, create_app
-from services.gateway.chat import Engine
 from services.gateway.costs import LiveCosts, load_profile
+from services.gateway.engine import Engine
 from services.gateway.handshake import Handshake
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.middleware import CURRENT_REQUEST
@@ -55,10 +55,12 @@ class RemotePeers:
         return self.handshake.drafter
 
     def drafter(self, request: GenerationRequest) -> RemoteDrafter:
-        return self.drafters.open(request.session, request.sampling, request.seeded)
+        weights = self.draft.weights_fingerprint if self.draft else None
+        return self.drafters.open(request.session, request.sampling, request.seeded, weights)
 
     def verifier(self, request: GenerationRequest) -> RemoteVerifier:
-        return self.verifiers.open(request.session, request.sampling, request.acceptance)
+        weights = self.target.weights_fingerprint if self.target else None
+        return self.verifiers.open(request.session, request.sampling, request.acceptance, weights)
 
     async def verifier_fits(self) -> None:
         """Raises ServiceUnavailable if no verifier answers, or one whose peers or tokenizer are of another kind."""
@@ -72,10 +74,11 @@ class RemotePeers:
         """Raises ServiceUnavailable unless a drafter that fits answers."""
         if self.drafters.refusal is not None:
             raise ServiceUnavailable(self.drafters.refusal)
-        asked = (connection.info(self.drafters.options.info_deadline) for connection in self.drafters.connections)
+        deadline, replicas = self.drafters.options.info_deadline, self.drafters.replicas.replicas
+        asked = (replica.connection.info(deadline) for replica in replicas)
         answers = await asyncio.gather(*asked, return_exceptions=True)
         if all(isinstance(answer, AdasdError) for answer in answers):
-            raise ServiceUnavailable(f"no drafter answers: {answers[0]}")
+            raise ServiceUnavailable(f"no drafter answers: {answers[0] if answers else 'none is known'}")
 
 
 async def serve(settings: GatewaySettings) -> None:
@@ -95,7 +98,7 @@ async def serve(settings: GatewaySettings) -> None:
         stack.push_async_callback(limits.close)
         drafters = DrafterClient(settings.remote, metrics.drafter_failed)
         stack.push_async_callback(drafters.close)
-        verifiers = VerifierClient(settings.remote)
+        verifiers = VerifierClient(settings.remote, metrics.verifier_failed)
         stack.push_async_callback(verifiers.close)
         handshake = Handshake(verifiers, drafters)
         handshake.start()
@@ -110,7 +113,6 @@ async def serve(settings: GatewaySettings) -> None:
 
 
 def _services(settings: GatewaySettings, engine: Engine, readiness: Readiness, edge: Edge) -> GatewayServices:
-    costs = engine.costs
     return GatewayServices(
         engine=engine,
         admission=Admission(
@@ -119,14 +121,14 @@ def _services(settings: GatewaySettings, engine: Engine, readiness: Readiness, e
             settings.rules,
             settings.default_max_tokens,
             settings.prompt_limits,
-            costs.profile,
-            costs.prior,
+            costs=engine.costs,
         ),
         readiness=readiness,
         capacity=Capacity(settings.max_requests),
         bodies=settings.bodies,
         edge=edge,
         probe_seconds=settings.probe_seconds,
+        resume_wait=settings.resume_wait,
     )
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from adasd.core.costs import NOMINAL, CostProfile, CostSource, nominal
 from adasd.core.errors import ContextLengthExceeded, InvalidRequest, ModelNotFound
 from adasd.core.messages import ModelInfo
 from adasd.core.stopping import stopping_rule
 from adasd.core.types import SamplingParams
 from adasd.core.verification import verification
+from services.gateway.costs import LiveCosts
 from services.gateway.request import SESSION_BYTES, GenerationRequest
 from services.gateway.schema import ChatRequest, Message, Speculation, parse_chat_request
 from services.gateway.text import ChatText
@@ -67,8 +67,8 @@ class Admission:
     """The rules of one served model.
 
     names: what clients may call it, its own name first. default_max_tokens: where the client names no limit; None is
-    whatever the context leaves. costs: what candidates are weighed against as of now; where the text depends on it and
-    the client chose the seed, `profile`, so that the same seed gives the same text.
+    whatever the context leaves. costs: what candidates are weighed against; where the text depends on it and the client
+    chose the seed, the stated ones, so that the same seed gives the same text.
     """
 
     text: ChatText
@@ -76,8 +76,7 @@ class Admission:
     rules: Rules = Rules()
     default_max_tokens: int | None = None
     limits: PromptLimits = PromptLimits()
-    costs: CostSource = nominal
-    profile: CostProfile = NOMINAL
+    costs: LiveCosts = field(default_factory=LiveCosts)
 
     def require_model(self, name: str) -> None:
         """Raises ModelNotFound."""
@@ -99,8 +98,7 @@ class Admission:
         rules = self.rules.overridden(chat.speculation)
         sampling = _sampling(chat)
         pinned = _depends_on_costs(rules, sampling) and chat.seed is not None
-        costs = (lambda: self.profile) if pinned else self.costs
-        stopping = stopping_rule(rules.stopping, rules.max_candidates, costs)
+        stopping = stopping_rule(rules.stopping, rules.max_candidates, self.costs.source(pinned))
         verification(rules.acceptance)
         prompt = self.prompt(chat.messages)
         generation = GenerationRequest(
@@ -115,7 +113,7 @@ class Admission:
             stop=chat.stop,
             seeded=chat.seed is not None,
         )
-        return Admitted(chat, rules, generation, self.profile.version if pinned else None)
+        return Admitted(chat, rules, generation, self.costs.prior.version if pinned else None)
 
     def _max_tokens(self, asked: int | None, prompt: int, context_length: int) -> int:
         """At least 1; an answer longer than the context ends with the context."""

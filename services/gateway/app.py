@@ -21,8 +21,7 @@ from adasd import __version__
 from adasd.core.errors import AdasdError
 from services.gateway.admission import Admission
 from services.gateway.body import Bodies
-from services.gateway.chat import ChatAnswer, Engine
-from services.gateway.completion import Completion, system_fingerprint
+from services.gateway.chat import ChatAnswer
 from services.gateway.documentation import (
     OF_GATE,
     body_of,
@@ -32,12 +31,15 @@ from services.gateway.documentation import (
     replies,
     text_replies,
 )
+from services.gateway.engine import Engine
 from services.gateway.errors import error_response, http_error_response, json_response
 from services.gateway.middleware import Bounded, RequestLog
 from services.gateway.readiness import Capacity, Readiness
 from services.gateway.replies import Alive, Model, ModelList, Version
 from services.gateway.schema import ChatRequest
-from services.gateway.security import METRICS_PATH, Edge, Gate, SecureHeaders
+from services.gateway.security import METRICS_PATH, Edge, Gate, SecureHeaders, principal_of
+from services.gateway.session_routes import add_sessions
+from services.gateway.telling import Telling
 from services.gateway.tokenizing import TOKENIZER_PATHS, add_tokenizer
 
 CHAT_PATH = "/v1/chat/completions"
@@ -50,7 +52,10 @@ PAGE_POLICY = (
 
 @dataclass(frozen=True, slots=True)
 class GatewayServices:
-    """All that the interface works with, built by whoever runs it. probe_seconds: between two looks at the services."""
+    """All that the interface works with, built by whoever runs it. probe_seconds: between two looks at the services.
+
+    resume_wait: seconds that a client who comes back waits for a record that is behind what he has.
+    """
 
     engine: Engine
     admission: Admission
@@ -59,6 +64,7 @@ class GatewayServices:
     bodies: Bodies = field(default_factory=Bodies)
     edge: Edge = field(default_factory=Edge)
     probe_seconds: float = 1.0
+    resume_wait: float = 30.0
 
 
 def create_app(services: GatewayServices) -> FastAPI:
@@ -75,6 +81,7 @@ def create_app(services: GatewayServices) -> FastAPI:
     app.exception_handler(HTTPException)(_http_error)
     app.exception_handler(ClientDisconnect)(_client_gone)
     _add_chat(app, services)
+    add_sessions(app, services.engine, services.readiness, services.capacity, services.resume_wait)
     _add_models(app, services)
     add_tokenizer(app, services.admission, services.bodies, services.engine.peers)
     _add_probes(app, services)
@@ -121,12 +128,14 @@ def _add_chat(app: FastAPI, services: GatewayServices) -> None:
             assert target is not None, "ready means that the verifier has answered"
             body = await services.bodies.read(request)
             admitted = await services.bodies.work(services.admission.admit, body, target)
+            turn = await engine.turn(admitted, principal_of(request.scope))
         except (AdasdError, HTTPException) as error:
             metrics.refused(type(error).__name__)
             raise
         metrics.admitted(len(admitted.generation.prompt))
-        completion = Completion(admitted, system_fingerprint(target, engine.peers.draft, admitted.cost_profile))
-        return ChatAnswer(engine, admitted, target, completion, services.capacity.abandoned, arrived)
+        handing_over = services.capacity.handing_over
+        telling = Telling(engine, turn.session, None, handing_over, services.resume_wait, arrived)
+        return ChatAnswer(engine, turn, telling, services.capacity, admitted.chat.stream)
 
 
 def _add_models(app: FastAPI, services: GatewayServices) -> None:

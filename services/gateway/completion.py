@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from adasd.core.decoding import Round
 from adasd.core.messages import ModelInfo
 from adasd.core.progress import GenerationState
-from services.gateway.admission import Admitted
 from services.gateway.round_times import RoundTimes
+from services.gateway.sessions import Session
+from services.gateway.transcript import Passage
 
 Body = dict[str, Any]
 
@@ -47,18 +46,17 @@ def speculation_record(state: GenerationState, stopping: str, acceptance: str) -
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """Everything about one answer that its chunks repeat."""
+    """The bodies of one answer."""
 
-    admitted: Admitted
-    fingerprint: str
-    created: int = field(default_factory=lambda: int(time.time()))
+    session: Session
 
     def role_chunk(self) -> Body:
         return self._chunk({"role": "assistant", "content": ""})
 
-    def content_chunk(self, pieces: tuple[str, ...], step: Round, times: RoundTimes) -> Body:
-        chunk = self._chunk({"content": "".join(pieces)})
-        if self.admitted.chat.speculation.trace:
+    def content_chunk(self, passage: Passage, times: RoundTimes) -> Body:
+        chunk = self._chunk({"content": "".join(passage.pieces)})
+        step, pieces = passage.step, passage.pieces
+        if self.session.presentation.trace and step is not None:
             marks = {"accepted": step.verdict.accepted, "tokens": len(pieces), "pieces": pieces}
             chunk["adasd"] = {**marks, "drafted": len(step.draft), "timing": times.as_dict()}
         return chunk
@@ -67,30 +65,31 @@ class Completion:
         return self._chunk({}, state.finish_reason)
 
     def usage_chunk(self, state: GenerationState, tokens: int) -> Body:
-        return {**self._head("chat.completion.chunk"), "choices": [], **self._account(state, tokens)}
+        return {**self._head("chat.completion.chunk"), "choices": [], **self.account(state, tokens)}
 
     def body(self, text: str, state: GenerationState, tokens: int) -> Body:
         """The whole answer."""
         message = {"role": "assistant", "content": text, "refusal": None}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": state.finish_reason}
-        return {**self._head("chat.completion"), "choices": [choice], **self._account(state, tokens)}
+        return {**self._head("chat.completion"), "choices": [choice], **self.account(state, tokens)}
+
+    def account(self, state: GenerationState, tokens: int) -> Body:
+        """What was used, and what speculation did."""
+        prompt, rules = len(self.session.generation.prompt), self.session.rules
+        usage = {"prompt_tokens": prompt, "completion_tokens": tokens, "total_tokens": prompt + tokens}
+        return {"usage": usage, "speculation": speculation_record(state, rules.stopping, rules.acceptance)}
 
     def _chunk(self, delta: Body, finish_reason: str | None = None) -> Body:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
         chunk = {**self._head("chat.completion.chunk"), "choices": [choice]}
-        return {**chunk, "usage": None} if self.admitted.chat.include_usage else chunk
+        return {**chunk, "usage": None} if self.session.presentation.include_usage else chunk
 
     def _head(self, kind: str) -> Body:
+        presentation = self.session.presentation
         return {
-            "id": f"chatcmpl-{self.admitted.generation.session.hex()}",
+            "id": presentation.answer,
             "object": kind,
-            "created": self.created,
-            "model": self.admitted.chat.model,
-            "system_fingerprint": self.fingerprint,
+            "created": presentation.created,
+            "model": presentation.model,
+            "system_fingerprint": presentation.fingerprint,
         }
-
-    def _account(self, state: GenerationState, tokens: int) -> Body:
-        prompt = len(self.admitted.generation.prompt)
-        usage = {"prompt_tokens": prompt, "completion_tokens": tokens, "total_tokens": prompt + tokens}
-        rules = self.admitted.rules
-        return {"usage": usage, "speculation": speculation_record(state, rules.stopping, rules.acceptance)}

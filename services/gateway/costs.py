@@ -7,7 +7,7 @@ from pathlib import Path
 
 import orjson
 
-from adasd.core.costs import NOMINAL, CostMeter, CostProfile, Observation, stated_profile
+from adasd.core.costs import NOMINAL, CostMeter, CostProfile, CostSource, Observation, stated_profile
 from adasd.core.errors import InvalidRequest
 from adasd.core.messages import Timing
 
@@ -49,6 +49,10 @@ class LiveCosts:
         if self._profile is None:
             self._profile = self._meter.profile()
         return self._profile
+
+    def source(self, pinned: bool) -> CostSource:
+        """The costs of now, or where they are pinned the stated ones."""
+        return (lambda: self.prior) if pinned else self.profile
 
     def figures(self) -> str:
         """The costs of now as `load_profile` reads them; whoever states them gives them a version of their own."""

@@ -25,9 +25,9 @@ NOT_NULL = {"model", "messages", "role", "content", "tokens"}
 _ERRORS: Mapping[int, str] = {
     400: "A parameter cannot be honoured; `param` names it.",
     401: "No API key, or one that is not known here.",
-    404: "No such model, or nothing at this path.",
+    404: "No such model or session, or nothing at this path.",
     408: "The body did not arrive in time.",
-    409: "Another request goes on with this session.",
+    409: "Another request goes on with this session, or it cannot go on here as it was.",
     413: "The body is too large.",
     415: "The body is not declared to be JSON.",
     429: "The key's requests are used up, or the gateway is full.",
@@ -41,6 +41,8 @@ _RETRY_AFTER = {
 OF_GATE = (401, 429)
 OF_TEXT = (400, *OF_GATE, 404, 408, 413, 415, 500)
 OF_CHAT = (*OF_TEXT, 409, 503, 504)
+OF_SESSION = (*OF_GATE, 404, 409, 503)
+OF_STREAM = (400, *OF_SESSION, 500, 504)
 
 
 def replies(ok: type[BaseModel] | None, errors: Sequence[int] = ()) -> dict[int | str, Document]:
@@ -54,6 +56,12 @@ def chat_replies() -> dict[int | str, Document]:
     documented = replies(ChatCompletion, OF_CHAT)
     documented[200]["content"] = {"text/event-stream": _events()}
     return documented
+
+
+def stream_replies() -> dict[int | str, Document]:
+    """The answer as events only."""
+    events = {"description": "OK", "content": {"text/event-stream": _events()}}
+    return {200: events, **replies(None, OF_STREAM)}
 
 
 def readiness_replies() -> dict[int | str, Document]:

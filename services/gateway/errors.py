@@ -33,8 +33,8 @@ MAX_MESSAGE_CHARACTERS = 1024
 """Errors quote what the client sent, which may be a body's worth."""
 
 
-class NotReady(ServiceUnavailable):
-    """The gateway itself cannot serve yet, or no longer, in words that are meant for clients."""
+class Unavailable(ServiceUnavailable):
+    """The gateway itself cannot serve this now, in words that are meant for clients."""
 
 
 _FIXED_MESSAGES: dict[type[AdasdError], str] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
 
 from adasd.core.adaptive import patches
 from adasd.core.context import Context
@@ -12,30 +11,24 @@ from adasd.core.errors import InvalidDraft
 from adasd.core.progress import GenerationState
 from adasd.core.stopping import Off
 from adasd.core.types import Draft, Verdict
-from adasd.state.base import Commit, SessionStore
+from adasd.state.base import Commit, Committing, Ownership
 from services.gateway.ports import Drafter, Verifier
-
-
-@dataclass(frozen=True, slots=True)
-class Ownership:
-    """Who runs a session: every commit is guarded by it."""
-
-    session: bytes
-    owner: str
-    epoch: int
 
 
 async def generate(
     context: Context,
+    state: GenerationState,
     controller: Controller,
     boundary: Boundary,
     drafter: Drafter,
     verifier: Verifier,
-    store: SessionStore,
+    store: Committing,
     ownership: Ownership,
 ) -> AsyncGenerator[Round, None]:
-    """Rounds until the boundary; a round is yielded once it is committed, never before."""
-    state = GenerationState()
+    """Rounds from a session's state to its boundary; a round is yielded once it is committed, never before.
+
+    context, state, boundary: as of the last commit, whoever made it.
+    """
     if not isinstance(controller.stopping, Off):
         drafter.prefill(context)
     while state.finish_reason is None:

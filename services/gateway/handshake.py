@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
+from typing import Any
 
 from adasd.core.errors import AdasdError
 from adasd.core.messages import ModelInfo
 from adasd.rpc.codec import PROTOCOL, PeerInfo
-from adasd.rpc.connection import Connection
 from services.gateway.remote import DrafterClient, VerifierClient
+from services.gateway.replicas import Replica
 
 RETRY_SECONDS = 0.5
 RECHECK_SECONDS = 30.0
@@ -39,72 +40,90 @@ class Handshake:
     def __init__(self, verifier: VerifierClient, drafter: DrafterClient) -> None:
         self._verifier = verifier
         self._drafter = drafter
-        self._seen: dict[Connection, PeerInfo] = {}
-        self._away: dict[Connection, str] = dict.fromkeys(self._connections(), "not asked yet")
-        self._tasks: list[asyncio.Task[None]] = []
+        self._seen: dict[Replica[Any], PeerInfo] = {}
+        self._away: dict[Replica[Any], str] = {}
+        self._tasks: dict[Replica[Any], asyncio.Task[None]] = {}
 
     def start(self) -> None:
-        """Begin to follow the connections; needs a running loop."""
-        self._tasks = [asyncio.create_task(self._follow(connection)) for connection in self._connections()]
+        """Begin to find replicas and to follow their connections; needs a running loop."""
+        for client in (self._verifier, self._drafter):
+            client.replicas.on_change = self._update
+            client.replicas.start()
+        self._update()
 
     @property
     def verifier(self) -> ModelInfo | None:
         """The verifier's model as last heard of."""
-        return next((peer.model for _, peer in self._heard(self._verifier.connections)), None)
+        return next((peer.model for _, peer in self._heard(self._verifier.replicas.replicas)), None)
 
     @property
     def drafter(self) -> ModelInfo | None:
         """The drafter's model as last heard of."""
-        return next((peer.model for _, peer in self._heard(self._drafter.connections)), None)
+        return next((peer.model for _, peer in self._heard(self._drafter.replicas.replicas)), None)
 
     def problem(self) -> str | None:
         """Why requests cannot be served as they should. A drafter that is merely away is no such reason."""
-        verifiers = self._verifier.connections
-        if all(connection in self._away for connection in verifiers):
-            reasons = (f"{connection.address} ({self._away[connection]})" for connection in verifiers)
-            return f"no verifier answers: {', '.join(reasons)}"
+        verifiers = self._verifier.replicas.replicas
+        if all(replica in self._away for replica in verifiers):
+            reasons = (f"{replica.address} ({self._away[replica]})" for replica in verifiers)
+            return f"no verifier answers: {', '.join(reasons) or 'none is known'}"
         return next(self._too_wide(), None) or next(self._misfits(verifiers), None) or self._drafter.refusal
 
     async def close(self) -> None:
-        for task in self._tasks:
+        for task in self._tasks.values():
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    async def _follow(self, connection: Connection) -> None:
+    def _update(self) -> None:
+        """Follow the replicas there are."""
+        replicas = self._replicas()
+        for gone in self._tasks.keys() - set(replicas):
+            self._tasks.pop(gone).cancel()
+            self._seen.pop(gone, None)
+            self._away.pop(gone, None)
+        for replica in replicas:
+            if replica not in self._tasks:
+                self._away[replica] = "not asked yet"
+                self._tasks[replica] = asyncio.create_task(self._follow(replica))
+
+    async def _follow(self, replica: Replica[Any]) -> None:
         while True:
-            await self._introduce(connection)
+            await self._introduce(replica)
             with suppress(TimeoutError):
                 async with asyncio.timeout(RECHECK_SECONDS):
-                    await connection.lost()
+                    await replica.connection.lost()
+                    replica.away = True  # who comes back there may be another
 
-    async def _introduce(self, connection: Connection) -> None:
+    async def _introduce(self, replica: Replica[Any]) -> None:
         """Ask until there is an answer."""
         while True:
             try:
-                self._seen[connection] = await connection.info(self._verifier.options.info_deadline)
+                peer = await replica.connection.info(self._verifier.options.info_deadline)
                 break
             except AdasdError as error:
-                self._away[connection] = str(error)
+                self._away[replica], replica.away = str(error), True
                 await asyncio.sleep(RETRY_SECONDS)
-        self._away.pop(connection, None)
-        self._drafter.refusal = next(self._misfits(self._drafter.connections), None)
+        self._seen[replica] = peer
+        self._away.pop(replica, None)
+        replica.away, replica.weights = False, peer.model.weights_fingerprint
+        self._drafter.refusal = next(self._misfits(self._drafter.replicas.replicas), None)
 
-    def _connections(self) -> tuple[Connection, ...]:
-        return (*self._verifier.connections, *self._drafter.connections)
+    def _replicas(self) -> tuple[Replica[Any], ...]:
+        return (*self._verifier.replicas.replicas, *self._drafter.replicas.replicas)
 
-    def _heard(self, connections: Iterable[Connection]) -> Iterator[tuple[Connection, PeerInfo]]:
-        return ((connection, self._seen[connection]) for connection in connections if connection in self._seen)
+    def _heard(self, replicas: Iterable[Replica[Any]]) -> Iterator[tuple[Replica[Any], PeerInfo]]:
+        return ((replica, self._seen[replica]) for replica in replicas if replica in self._seen)
 
-    def _misfits(self, connections: Iterable[Connection]) -> Iterator[str]:
+    def _misfits(self, replicas: Iterable[Replica[Any]]) -> Iterator[str]:
         """Which of these peers do not fit the first verifier, and why."""
-        for _, verifier in islice(self._heard(self._verifier.connections), 1):
-            for connection, peer in self._heard(connections):
+        for _, verifier in islice(self._heard(self._verifier.replicas.replicas), 1):
+            for replica, peer in self._heard(replicas):
                 if (reason := mismatch(verifier, peer)) is not None:
-                    yield f"{connection.address} does not fit: {reason}"
+                    yield f"{replica.address} does not fit: {reason}"
 
     def _too_wide(self) -> Iterator[str]:
         """Messages are sized before a model is known."""
         limit = self._verifier.options.limits.vocabulary
-        for _, peer in self._heard(self._connections()):
+        for _, peer in self._heard(self._replicas()):
             if peer.model.vocabulary > limit:
                 yield f"{peer.model.name!r} has {peer.model.vocabulary} ids, messages here are sized for {limit}"

@@ -85,9 +85,14 @@ class GatewayMetrics:
             "commit": histogram(f"{spec}_commit_seconds", "Waiting for the session store."),
         }
         self._requests = counter(f"{gateway}_requests", "Chat requests by outcome.", "outcome")
+        self._resumes = counter(f"{gateway}_resumes", "Streams taken up again, by outcome.", "outcome")
+        self._take_overs = counter(f"{gateway}_take_overs", "Sessions taken over from gateways that let go of them.")
         self._errors = counter(f"{gateway}_errors", "Errors told to clients, by type.", "type")
         self._drafter_failures = counter(
             f"{gateway}_drafter_failures", "Rounds that lost their candidates, by error.", "type"
+        )
+        self._verifier_failures = counter(
+            f"{gateway}_verifier_failures", "Attempts at a round that failed and were made again, by error.", "type"
         )
         self._prompt_tokens = counter(f"{gateway}_prompt_tokens", "Prompt tokens of admitted requests.")
         self._generated = counter(f"{gateway}_generated_tokens", "Committed tokens.")
@@ -110,12 +115,24 @@ class GatewayMetrics:
         self._drafter_failures.labels(kind).inc()
 
     @_harmless
+    def verifier_failed(self, kind: str) -> None:
+        self._verifier_failures.labels(kind).inc()
+
+    @_harmless
     def inflight(self, requests: int) -> None:
         self._inflight.set(requests)
 
     @_harmless
     def finished(self, outcome: Outcome) -> None:
         self._requests.labels(outcome).inc()
+
+    @_harmless
+    def resumed(self, outcome: Outcome) -> None:
+        self._resumes.labels(outcome).inc()
+
+    @_harmless
+    def taken_over(self) -> None:
+        self._take_overs.inc()
 
     def refused(self, kind: str) -> None:
         """A chat request that was not admitted."""

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from adasd.core.errors import AdasdError, Overloaded
-from services.gateway.errors import NotReady
+from services.gateway.errors import Unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -50,13 +50,13 @@ class Readiness:
         return self.started and not self.draining and self._problems.keys() <= self._spared
 
     def require(self) -> None:
-        """Raises NotReady where a new request has no chance; what fails later, requests find out."""
+        """Raises Unavailable where a new request has no chance; what fails later, requests find out."""
         if self.draining or not self.started:
             raise self.unavailable()
 
-    def unavailable(self) -> NotReady:
+    def unavailable(self) -> Unavailable:
         reasons = "; ".join(f"{part}: {problem}" for part, problem in self.problems.items())
-        return NotReady(f"not ready: {reasons}")
+        return Unavailable(f"not ready: {reasons}")
 
     async def watch(self, seconds: float) -> None:
         """Probe all parts again and again, so many seconds apart. Runs until cancelled."""
@@ -91,10 +91,12 @@ class Readiness:
 class Capacity:
     """Requests in hand, at most `limit`, and a way to end them all.
 
-    abandoned: set when the time for draining is over; what still runs then ends with an error.
+    handing_over: set when running work should let go of its sessions, between two rounds.
+    abandoned: set when the time for that is over too; what still runs then ends with an error.
     """
 
     def __init__(self, limit: int) -> None:
+        self.handing_over = asyncio.Event()
         self.abandoned = asyncio.Event()
         self.in_hand = 0
         self._limit = limit
@@ -115,11 +117,15 @@ class Capacity:
             self._idle.set()
 
     async def drain(self, grace: float) -> None:
-        """Wait until no request is in hand; after `grace` seconds end those that are.
+        """Wait until no request is in hand; after `grace` seconds let go of those that are, for others to go on with.
 
-        Returns some seconds later at the latest: a client that does not read cannot be told its end.
+        Returns 2 ABANDON_SECONDS later at the latest: a round may take long, and a client that does not read cannot
+        be told its end.
         """
-        if not await self._idle_within(grace):
+        if await self._idle_within(grace):
+            return
+        self.handing_over.set()
+        if not await self._idle_within(ABANDON_SECONDS):
             self.abandoned.set()
             await self._idle_within(ABANDON_SECONDS)
 

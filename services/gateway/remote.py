@@ -1,7 +1,7 @@
 """Drafter and verifier over gRPC: the Protocols of `services.gateway.ports`, one stream a generation.
 
-A stream is dropped on the first error; the next one is sent the whole context. Rounds are pure functions of what the
-message says, so a round asked again, here or of another replica, is answered alike.
+A stream is dropped on the first error; the next one, on another replica if there is one, is sent the whole context.
+Rounds are pure functions of what the message says, so a round asked again, here or there, is answered alike.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import cycle
 
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.context import Context
@@ -29,11 +28,12 @@ from adasd.rpc.drafter import DrafterConnection
 from adasd.rpc.options import MessageLimits
 from adasd.rpc.tls import ClientTls
 from adasd.rpc.verifier import VerifierConnection
+from services.gateway.replicas import HealthOptions, ReplicaSet
+from services.gateway.retries import RETRY_PAUSE_SECONDS, Retries, RetryBudget
 from services.gateway.session_stream import SessionStream
 
 logger = logging.getLogger(__name__)
 
-RETRY_PAUSE_SECONDS = 0.1
 PASSING = (ServiceUnavailable, DeadlineExceeded, Overloaded, SessionNotFound)
 """What a drafter may get over while a seeded request waits for it."""
 
@@ -42,9 +42,10 @@ PASSING = (ServiceUnavailable, DeadlineExceeded, Overloaded, SessionNotFound)
 class RemoteOptions:
     """Where the services are and how long they may take, in seconds.
 
-    drafter, verifier: addresses `host:port` (or `dns:///name:port`); streams take turns over several.
-    limits: must be those of the services.
-    verify_deadline: for one round, retries included. verifier_retry: how long an unreachable verifier is tried again.
+    drafter, verifier: addresses `host:port`, or `dns:///name:port` for all that a name leads to.
+    limits: must be those of the services. health: of replicas, and what retries may cost.
+    verify_deadline: for one round, retries included. verify_attempt: for one of these, where another replica is there.
+    verifier_retry: how long verifiers that cannot be reached are tried again.
     draft_deadline: for one round; later rounds do not wait for a drafter that is still busy with an earlier one.
     drafter_wait: how long a seeded request waits for a drafter before a round without candidates.
     drafter_backoff: rounds without candidates after a failure, before the drafter is tried again.
@@ -54,7 +55,9 @@ class RemoteOptions:
     drafter: Sequence[str]
     verifier: Sequence[str]
     limits: MessageLimits = field(default_factory=MessageLimits)
+    health: HealthOptions = field(default_factory=HealthOptions)
     verify_deadline: float = 60.0
+    verify_attempt: float = 30.0
     verifier_retry: float = 10.0
     draft_deadline: float = 2.0
     drafter_wait: float = 10.0
@@ -71,12 +74,13 @@ class RemoteVerifier:
         stream: SessionStream[VerifyRequest, VerifyReply],
         sampling: SamplingParams,
         acceptance: str,
-        options: RemoteOptions,
+        client: VerifierClient,
     ) -> None:
         self._stream = stream
         self._sampling = sampling
         self._acceptance = acceptance
-        self._options = options
+        self._client = client
+        self._options = client.options
         self.timing = Timing()
 
     async def verify(self, context: Context, draft: Draft, state: AcceptanceState, round_number: int) -> Verdict:
@@ -99,26 +103,34 @@ class RemoteVerifier:
         self, context: Context, round_number: int, question: Callable[[ContextDelta], VerifyRequest]
     ) -> VerifyReply:
         """Ask on a new stream where that may help: once after SessionNotFound, for a while if nobody is there."""
-        give_up: float | None = None
-        resent = False
+        retries = Retries(self._options.verifier_retry, self._client.budget)
         while True:
             try:
-                return await self._stream.ask(context, round_number, question)
-            except SessionNotFound:
-                self._stream.drop()
-                if resent:
-                    raise
-                resent = True
-            except ServiceUnavailable as error:
-                self._stream.drop()
-                give_up = give_up or time.monotonic() + self._options.verifier_retry
-                if time.monotonic() >= give_up:
-                    raise
-                logger.info("the verifier does not answer, trying again: %s", error)
-                await asyncio.sleep(RETRY_PAUSE_SECONDS)
-            except AdasdError:
-                self._stream.drop()
+                reply = await self._attempt(context, round_number, question)
+            except SessionNotFound as error:
+                self._stream.drop(error)
+                retries.resend(error)
+            except PASSING as error:
+                can_move = self._stream.can_move
+                self._stream.drop(error)
+                self._client.failed(error)
+                await retries.pause(error, can_move)
+            except AdasdError as error:
+                self._stream.drop(error)
                 raise
+            else:
+                self._client.budget.earn()
+                return reply
+
+    async def _attempt(
+        self, context: Context, round_number: int, question: Callable[[ContextDelta], VerifyRequest]
+    ) -> VerifyReply:
+        """On the stream there is; no longer than an attempt may take if there is another replica to ask."""
+        try:
+            async with asyncio.timeout(self._options.verify_attempt if self._stream.can_move else None):
+                return await self._stream.ask(context, round_number, question)
+        except TimeoutError:
+            raise DeadlineExceeded(f"no verdict within {self._options.verify_attempt:g} s") from None
 
     async def close(self) -> None:
         await self._stream.close()
@@ -162,7 +174,7 @@ class RemoteDrafter:
             self._busy = True
             self._client.failed(DeadlineExceeded("no candidates in time"))
         except AdasdError as error:
-            self._stream.drop()
+            self._stream.drop(error)
             self._again_at = time.monotonic() + self._client.options.drafter_backoff
             self._client.failed(error)
         return Draft()
@@ -173,7 +185,13 @@ class RemoteDrafter:
         if self._busy or time.monotonic() < self._again_at:
             return Draft()
         async with asyncio.timeout(self._client.options.draft_deadline):
-            return await self._ask(context, plan, round_number)
+            try:
+                return await self._ask(context, plan, round_number)
+            except PASSING as error:
+                if not self._stream.can_move:
+                    raise
+                self._stream.drop(error)
+                return await self._ask(context, plan, round_number)
 
     async def _insist(self, context: Context, plan: DraftPlan, round_number: int) -> Draft:
         """The text of a seeded request depends on its candidates: wait for a drafter, until one did not come."""
@@ -189,7 +207,7 @@ class RemoteDrafter:
             try:
                 return await self._ask(context, plan, round_number)
             except PASSING as error:
-                self._stream.drop()
+                self._stream.drop(error)
                 logger.info("a seeded request waits for a drafter: %s", error)
                 await asyncio.sleep(RETRY_PAUSE_SECONDS)
 
@@ -208,23 +226,34 @@ class RemoteDrafter:
 
 
 class VerifierClient:
-    """The verifiers, as the gateway process sees them."""
+    """The verifiers, as the gateway process sees them. on_failure: told the class of every attempt that failed."""
 
-    def __init__(self, options: RemoteOptions) -> None:
+    def __init__(self, options: RemoteOptions, on_failure: Callable[[str], None] = lambda _: None) -> None:
         self.options = options
-        self.connections = tuple(
-            VerifierConnection(address, options.limits, options.tls) for address in options.verifier
+        self.replicas = ReplicaSet(
+            options.verifier,
+            lambda address: VerifierConnection(address, options.limits, options.tls),
+            options.health,
         )
-        self._turns = cycle(self.connections)
+        self.budget = RetryBudget(options.health.retry_ratio, options.health.retry_reserve)
+        self._on_failure = on_failure
 
-    def open(self, session: bytes, sampling: SamplingParams, acceptance: str) -> RemoteVerifier:
-        """The verifier of one generation. session: 16 bytes, another for every choice of a request."""
-        stream = SessionStream(lambda: next(self._turns).open(), session)
-        return RemoteVerifier(stream, sampling, acceptance, self.options)
+    def open(
+        self, session: bytes, sampling: SamplingParams, acceptance: str, weights: str | None = None
+    ) -> RemoteVerifier:
+        """The verifier of one generation. session: 16 bytes, another for every choice of a request.
+
+        weights: only replicas with these; None takes any.
+        """
+        stream = SessionStream[VerifyRequest, VerifyReply](self.replicas, session, weights)
+        return RemoteVerifier(stream, sampling, acceptance, self)
+
+    def failed(self, error: AdasdError) -> None:
+        logger.info("an attempt at a round failed: %s: %s", type(error).__name__, error)
+        self._on_failure(type(error).__name__)
 
     async def close(self) -> None:
-        for connection in self.connections:
-            await connection.close()
+        await self.replicas.close()
 
 
 class DrafterClient:
@@ -235,14 +264,22 @@ class DrafterClient:
 
     def __init__(self, options: RemoteOptions, on_failure: Callable[[str], None] = lambda _: None) -> None:
         self.options = options
-        self.connections = tuple(DrafterConnection(address, options.limits, options.tls) for address in options.drafter)
+        self.replicas = ReplicaSet(
+            options.drafter,
+            lambda address: DrafterConnection(address, options.limits, options.tls),
+            options.health,
+        )
         self.refusal: str | None = None
-        self._turns = cycle(self.connections)
         self._on_failure = on_failure
 
-    def open(self, session: bytes, sampling: SamplingParams, seeded: bool = False) -> RemoteDrafter:
-        """The drafter of one generation. seeded: its text must not depend on when a drafter answers."""
-        stream = SessionStream(lambda: next(self._turns).open(), session)
+    def open(
+        self, session: bytes, sampling: SamplingParams, seeded: bool = False, weights: str | None = None
+    ) -> RemoteDrafter:
+        """The drafter of one generation. seeded: its text must not depend on when a drafter answers.
+
+        weights: only replicas with these; None takes any.
+        """
+        stream = SessionStream[DraftRequest, DraftReply](self.replicas, session, weights)
         return RemoteDrafter(self, stream, sampling, seeded)
 
     def failed(self, error: AdasdError) -> None:
@@ -250,5 +287,4 @@ class DrafterClient:
         self._on_failure(type(error).__name__)
 
     async def close(self) -> None:
-        for connection in self.connections:
-            await connection.close()
+        await self.replicas.close()

@@ -97,6 +97,37 @@ class ChatCompletionChunk(_Reply):
     speculation: SpeculationRecord | None = None
 
 
+class Density(_Reply):
+    """Of JS distances, on the grid beside it; without samples there is none."""
+
+    samples: int
+    bandwidth: float | None
+    density: list[float] | None
+
+
+class Densities(_Reply):
+    grid: list[float]
+    accepted: Density
+    rejected: Density
+
+
+class SessionView(_Reply):
+    """status: `interrupted` while nobody runs it. epoch: turns and take-overs. position: as an event's id."""
+
+    id: str
+    object: Literal["session"]
+    status: Literal["running", "interrupted", "stop", "length", "cancelled"]
+    model: str
+    created: int
+    turn: int
+    epoch: int
+    position: str
+    window_s: float
+    usage: Usage
+    speculation: SpeculationRecord
+    densities: Densities
+
+
 class Model(_Reply):
     id: str
     object: Literal["model"]

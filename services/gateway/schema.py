@@ -17,6 +17,7 @@ MAX_CANDIDATES = 64
 MAX_TOP_K = 2**31 - 1
 INT64 = 2**63
 MAX_NAME_CHARACTERS = 256
+MAX_WINDOW_SECONDS = 3600.0
 
 
 class Strict(BaseModel):
@@ -88,16 +89,27 @@ class Speculation(Strict):
     """How to draft and accept; what is left out is the server's choice.
 
     trace: the stream tells of every round which tokens were accepted, and where its time went.
+    scope: of what is learned; by default the session that the request names, else the request.
     """
 
     stopping: str | None = None
     acceptance: str | None = None
     max_candidates: int | None = Field(default=None, ge=1, le=MAX_CANDIDATES)
     trace: bool = False
+    scope: Literal["request", "session"] | None = None
+
+
+class Resumable(Strict):
+    """window_s: seconds that the answer goes on for without its client."""
+
+    window_s: float = Field(ge=0.0, le=MAX_WINDOW_SECONDS)
 
 
 class ChatRequest(Strict):
-    """A request whose every field is honoured. user, safety_identifier, prompt_cache_key: labels without an effect."""
+    """A request whose every field is honoured. session: whose next turn this is, as `X-Session-Id` named it.
+
+    user, safety_identifier, prompt_cache_key: labels without an effect.
+    """
 
     model: ModelName
     messages: list[Message] = Field(min_length=1)
@@ -112,6 +124,8 @@ class ChatRequest(Strict):
     seed: int | None = Field(default=None, ge=-INT64, lt=INT64)
     stop: Annotated[tuple[str, ...], BeforeValidator(_checked_stop, json_schema_input_type=StopText | StopTexts)] = ()
     speculation: Speculation = Speculation()
+    session: str | None = Field(default=None, pattern="^[0-9a-f]{32}$")
+    resumable: Resumable | None = None
     user: str | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
@@ -166,7 +180,12 @@ def json_object(body: bytes) -> dict[str, Any]:
 def _neutral_removed(parsed: Mapping[str, Any]) -> dict[str, Any]:
     request = without_neutral(parsed, set(ChatRequest.model_fields), REQUEST_FIELDS)
     request |= messages_without_neutral(request)
-    for name, model, fields in (("stream_options", StreamOptions, STREAM_FIELDS), ("speculation", Speculation, {})):
+    parts: tuple[tuple[str, type[Strict], Mapping[str, Neutral]], ...] = (
+        ("stream_options", StreamOptions, STREAM_FIELDS),
+        ("speculation", Speculation, {}),
+        ("resumable", Resumable, {}),
+    )
+    for name, model, fields in parts:
         if name in request:
             request[name] = _inner(request[name], name, model, fields)
     return request

@@ -57,8 +57,8 @@ class Edge:
             Middleware(
                 CORSMiddleware,
                 allow_origins=self.cors_origins,
-                allow_methods=("GET", "POST"),
-                allow_headers=("Authorization", "Content-Type", "X-Request-Id"),
+                allow_methods=("GET", "POST", "DELETE"),
+                allow_headers=("Authorization", "Content-Type", "Last-Event-ID", "X-Request-Id"),
                 expose_headers=_CORS_EXPOSED,
             )
         ]

@@ -11,7 +11,7 @@ from typing import Any
 import uvicorn
 
 from adasd.rpc.tls import ServerTls
-from services.gateway.readiness import Capacity, Readiness
+from services.gateway.readiness import ABANDON_SECONDS, Capacity, Readiness
 
 CLOSE_SECONDS = 3
 """For clients to read the end of their replies."""
@@ -28,7 +28,9 @@ def https_options(https: ServerTls) -> dict[str, Any]:
 
 
 class DrainingServer(uvicorn.Server):
-    """The first SIGTERM or SIGINT drains, for at most `grace` seconds; the second one does not wait."""
+    """The first SIGTERM or SIGINT drains, and all is over after at most `grace` seconds, unless these are too few to
+    tell clients the end; the second one does not wait.
+    """
 
     def __init__(self, config: uvicorn.Config, readiness: Readiness, capacity: Capacity, grace: float) -> None:
         super().__init__(config)
@@ -53,5 +55,5 @@ class DrainingServer(uvicorn.Server):
             self.should_exit = True
 
     async def _drained(self) -> None:
-        await self._capacity.drain(self._grace)
+        await self._capacity.drain(max(0.0, self._grace - 2 * ABANDON_SECONDS - CLOSE_SECONDS))
         self.should_exit = True

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from adasd.core.context import Context
+from adasd.core.errors import AdasdError
 from adasd.core.messages import ContextDelta, DraftReply, VerifyReply
 from adasd.rpc.duplex import Duplex
+from services.gateway.replicas import Replica, ReplicaSet
 
 Question = TypeVar("Question")
 Answer = TypeVar("Answer", bound=DraftReply | VerifyReply)
@@ -17,12 +19,16 @@ Answer = TypeVar("Answer", bound=DraftReply | VerifyReply)
 class SessionStream(Generic[Question, Answer]):
     """The stream of one session, opened when needed, and how much of the context its peer has been sent.
 
+    It stays with its replica, where the KV is, until it is dropped; the next one goes to another replica if it can.
     owed_seconds: how long the last question waited for answers to earlier messages, a prefill's for one.
     """
 
-    def __init__(self, open_stream: Callable[[], Duplex[Question, Answer]], session: bytes) -> None:
-        self._open = open_stream
+    def __init__(self, replicas: ReplicaSet[Any], session: bytes, weights: str | None) -> None:
+        """replicas: whose connections open streams of this kind. weights: of the model that the session is with."""
+        self._replicas = replicas
+        self._weights = weights
         self._session = session
+        self._replica: Replica[Any] | None = None
         self._duplex: Duplex[Question, Answer] | None = None
         self._sent = 0
         self.owed_seconds = 0.0
@@ -48,25 +54,39 @@ class SessionStream(Generic[Question, Answer]):
         while True:
             answer = await duplex.receive()
             if (answer.round_number, answer.base) == (round_number, base):
+                assert self._replica is not None, "whoever answers has been asked"
+                self._replica.breaker.succeeded()
                 return answer
 
     def settled(self) -> bool:
         """Whether no answer is outstanding. Raises the error that ended the stream."""
         return self._duplex is None or self._duplex.settle()
 
-    def drop(self) -> None:
-        """Cut the stream; the peer drops its work and the session."""
+    @property
+    def can_move(self) -> bool:
+        """Whether a healthy replica other than the present, or last, one is there."""
+        return self._replicas.elsewhere(self._replica, self._weights)
+
+    def drop(self, error: AdasdError | None = None) -> None:
+        """Cut the stream; the peer drops its work and the session. error: why."""
         if self._duplex is not None:
             self._duplex.cancel()
-        self._duplex = None
+            self._leave(error)
 
     async def close(self) -> None:
         """End the stream; the peer forgets the session."""
-        duplex, self._duplex = self._duplex, None
+        duplex = self._duplex
         if duplex is not None:
+            self._leave(None)
             await duplex.close()
+
+    def _leave(self, error: AdasdError | None) -> None:
+        assert self._replica is not None, "a stream is somewhere"
+        self._duplex = None
+        self._replica.leave(error)
 
     def _opened(self) -> Duplex[Question, Answer]:
         if self._duplex is None:
-            self._duplex, self._sent = self._open(), 0
+            self._replica = self._replicas.enter(self._replica, self._weights)
+            self._duplex, self._sent = self._replica.connection.open(), 0
         return self._duplex

@@ -18,12 +18,15 @@ from services.gateway.admission import PromptLimits, Rules
 from services.gateway.body import Bodies
 from services.gateway.keys import KeyRing, Principal
 from services.gateway.remote import RemoteOptions
+from services.gateway.replicas import HealthOptions
 from services.gateway.schema import MAX_CANDIDATES
 from services.gateway.security import LOOPBACK_HOSTS
 
 
 class GatewaySettings(BaseSettings):
-    """drafter, verifier: addresses, several separated by commas. tokenizer: model folder with tokenizer and template.
+    """drafter, verifier: addresses or `dns:///name:port`, several separated by commas.
+
+    tokenizer: model folder with tokenizer and template.
 
     model_name, model_aliases (separated by commas): what clients call the model; the folder's name by default.
     stopping, acceptance, max_candidates: rules of requests that name none. cost_profile: JSON file of a `CostProfile`,
@@ -35,8 +38,9 @@ class GatewaySettings(BaseSettings):
     key_rate (a minute), key_concurrency: of keys that name none. cors_origins, hosts (names the gateway may
     be called by; without keys on a loopback address its own, else any): separated by commas.
     max_body_bytes, body_seconds, tokenizer_threads: of `Bodies`. max_messages, max_message_characters: `PromptLimits`.
-    The other times, in seconds, are those of `RemoteOptions`. store: `StoreSettings`. tls: towards the services.
-    https: towards clients, whose keys travel with every request; plain HTTP without it.
+    resume_wait: how long a client who comes back waits for a record that is behind what he has.
+    The other times, in seconds, are those of `RemoteOptions` and `HealthOptions`. store: `StoreSettings`.
+    tls: towards the services. https: towards clients, whose keys travel with every request; plain HTTP without it.
     """
 
     model_config = SettingsConfigDict(
@@ -75,13 +79,20 @@ class GatewaySettings(BaseSettings):
     hosts: str = ""
     max_vocabulary: int = Field(default=MAX_VOCABULARY, ge=1)
     verify_deadline: float = Field(default=60.0, gt=0)
+    verify_attempt: float = Field(default=30.0, gt=0)
     verifier_retry: float = Field(default=10.0, ge=0)
     draft_deadline: float = Field(default=2.0, gt=0)
     drafter_wait: float = Field(default=10.0, ge=0)
     drafter_backoff: float = Field(default=0.5, ge=0)
     info_deadline: float = Field(default=5.0, gt=0)
+    breaker_failures: int = Field(default=3, ge=1)
+    breaker_seconds: float = Field(default=1.0, ge=0)
+    retry_ratio: float = Field(default=0.2, ge=0)
+    retry_reserve: int = Field(default=100, ge=1)
+    resolve_seconds: float = Field(default=5.0, gt=0)
     grace_seconds: float = Field(default=20.0, ge=0)
     probe_seconds: float = Field(default=1.0, gt=0)
+    resume_wait: float = Field(default=30.0, ge=0)
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     store: StoreSettings = StoreSettings()
     tls: ClientTls = ClientTls()
@@ -128,7 +139,15 @@ class GatewaySettings(BaseSettings):
             drafter=_split(self.drafter),
             verifier=_split(self.verifier),
             limits=MessageLimits(self.max_vocabulary, MAX_CANDIDATES),
+            health=HealthOptions(
+                self.breaker_failures,
+                self.breaker_seconds,
+                self.retry_ratio,
+                self.retry_reserve,
+                self.resolve_seconds,
+            ),
             verify_deadline=self.verify_deadline,
+            verify_attempt=self.verify_attempt,
             verifier_retry=self.verifier_retry,
             draft_deadline=self.draft_deadline,
             drafter_wait=self.drafter_wait,

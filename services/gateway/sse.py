@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 import orjson
 from starlette.responses import Response
 from starlette.types import Receive, Send
 
-from adasd.core.errors import AdasdError, ServiceUnavailable
-from services.gateway.errors import error_body, error_response, json_response
+from adasd.core.errors import AdasdError
+from services.gateway.errors import Unavailable, error_body, error_response, json_response
 
 EVENT_STREAM_HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
@@ -26,13 +26,14 @@ READ_SECONDS = 60.0
 
 
 class ClientGone(Exception):
-    """The client closed its connection, or does not read from it."""
+    """The client closed its connection, or does not read from it, and its answer is not kept for it."""
 
 
 class Reply:
     """What goes back for one request. The stream begins with its first event: errors before it keep their status.
 
     streaming: the first event is out. complete: the last of it has been handed to the server.
+    left: set when the client has gone; what is sent to it from then on is dropped.
     """
 
     def __init__(self, send: Send, headers: Mapping[str, str], read_seconds: float = READ_SECONDS) -> None:
@@ -41,12 +42,14 @@ class Reply:
         self._headers = dict(headers)
         self.streaming = False
         self.complete = False
+        self.left = asyncio.Event()
 
     async def json(self, body: object) -> None:
         await self._respond(json_response(body, headers=self._headers))
 
-    async def event(self, body: object) -> None:
-        await self._write(b"data: " + orjson.dumps(body) + b"\n\n", more=True)
+    async def event(self, body: object, name: str) -> None:
+        """name: the event's id, which the client repeats when it comes back."""
+        await self._write(b"id: " + name.encode() + b"\ndata: " + orjson.dumps(body) + b"\n\n", more=True)
 
     async def done(self) -> None:
         """The end of a complete stream."""
@@ -74,25 +77,33 @@ class Reply:
 
     async def _body(self, data: bytes, more: bool) -> None:
         self.complete = not more
+        if self.left.is_set():
+            return
         try:
             async with asyncio.timeout(self._read_seconds):
                 await self._send({"type": "http.response.body", "body": data, "more_body": more})
         except TimeoutError:
-            raise ClientGone from None
+            self.left.set()
 
     async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        if not self.left.is_set():
+            await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
 
 async def while_client_listens(
-    work: Coroutine[Any, Any, T], reply: Reply, receive: Receive, stopping: asyncio.Event
+    work: Coroutine[Any, Any, T],
+    reply: Reply,
+    receive: Receive,
+    stopping: asyncio.Event,
+    unwanted: Callable[[], Awaitable[None]],
 ) -> T:
-    """Run `work` to its end, unless the client goes (ClientGone) or the gateway stops (ServiceUnavailable) before.
+    """Run `work` to its end, unless the client goes (ClientGone) or the gateway stops (Unavailable) before.
 
-    `work` is cancelled then, and has cleaned up when this returns. The request's body must have been received.
+    unwanted: returns when nobody waits for a client that has gone; work goes on until then. `work` is cancelled in the
+    end, and has cleaned up when this returns. The request's body must have been received.
     """
     working = asyncio.create_task(work)
-    gone = asyncio.create_task(_disconnected(receive))
+    gone = asyncio.create_task(_gone(receive, reply, unwanted))
     tasks: list[asyncio.Task[Any]] = [working, gone, asyncio.create_task(stopping.wait())]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -100,11 +111,26 @@ async def while_client_listens(
             return await working
         if gone.done():
             raise ClientGone
-        raise ServiceUnavailable("the gateway is stopping")
+        raise Unavailable("the gateway is stopping")
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _gone(receive: Receive, reply: Reply, unwanted: Callable[[], Awaitable[None]]) -> None:
+    signs = {asyncio.create_task(_disconnected(receive)), asyncio.create_task(_set(reply.left))}
+    try:
+        await asyncio.wait(signs, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for sign in signs:
+            sign.cancel()
+    reply.left.set()
+    await unwanted()
+
+
+async def _set(event: asyncio.Event) -> None:
+    await event.wait()
 
 
 async def _disconnected(receive: Receive) -> None:

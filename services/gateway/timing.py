@@ -8,7 +8,7 @@ from adasd.core.adaptive import AcceptanceState
 from adasd.core.context import Context
 from adasd.core.messages import Timing
 from adasd.core.types import Draft, DraftPlan, Verdict
-from adasd.state.base import Commit, SessionRecord, SessionStore, StoredSession
+from adasd.state.base import Commit, Committing
 from services.gateway.costs import RoundWatch
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.ports import Drafter, Verifier
@@ -68,26 +68,14 @@ class TimedVerifier:
 
 @dataclass(frozen=True, slots=True)
 class TimedStore:
-    inner: SessionStore
+    inner: Committing
     metrics: GatewayMetrics
     times: RoundTimes
     watch: RoundWatch
 
-    async def create(self, record: SessionRecord, state: bytes) -> None:
-        with self.times.step("create"):
-            await self.inner.create(record, state)
-
-    async def commit(self, commit: Commit) -> None:
+    async def commit(self, commit: Commit) -> int:
         with self.metrics.timed("commit") as took, self.times.step("commit") as step:
-            await self.inner.commit(commit)
+            followers = await self.inner.commit(commit)
             step.bytes = ID_BYTES * len(commit.tokens) + sum(len(patch) for _, patch in commit.patches)
         self.watch.committed(took())
-
-    async def load(self, session: bytes) -> StoredSession | None:
-        return await self.inner.load(session)
-
-    async def ping(self) -> None:
-        await self.inner.ping()
-
-    async def close(self) -> None:
-        await self.inner.close()
+        return followers

@@ -9,8 +9,10 @@ import pytest
 
 from adasd.core.adaptive import AcceptanceState, patches
 from adasd.core.progress import GenerationState
-from adasd.state.record import MAX_STATE_BYTES, SessionKeys, commit_arguments, creation_arguments
+from adasd.state.record import MAX_STATE_BYTES, Lives, SessionKeys, commit_arguments, creation_arguments
 from tests.state.sessions import a_round, new_record, random_verdict
+
+LIVES = Lives(3600, 10.0)
 
 
 def payload(state: GenerationState, round_number: int) -> tuple[GenerationState, int]:
@@ -20,7 +22,7 @@ def payload(state: GenerationState, round_number: int) -> tuple[GenerationState,
     new = state.after(draft, verdict, "exact", None)
     pieces = tuple(patches(state.acceptance.pack(), new.acceptance.pack()))
     commit = a_round(record, round_number, tokens=verdict.tokens, patches=pieces, counters=new.counters.as_dict())
-    return new, sum(map(len, commit_arguments(commit, SessionKeys.of(record.session).channel, 3600)))
+    return new, sum(map(len, commit_arguments(commit, SessionKeys.of(record.session).channel, LIVES)))
 
 
 def test_a_commit_is_as_long_as_its_round_however_long_the_session() -> None:
@@ -37,7 +39,7 @@ def test_a_digest_tells_commits_apart_and_creations_always() -> None:
     channel = SessionKeys.of(record.session).channel
 
     def digest(**changes: Any) -> bytes:
-        return commit_arguments(a_round(record, 0, **changes), channel, 3600)[3]
+        return commit_arguments(a_round(record, 0, **changes), channel, LIVES)[3]
 
     assert digest() == digest()
     others = [
@@ -50,7 +52,7 @@ def test_a_digest_tells_commits_apart_and_creations_always() -> None:
         {"round_number": 1},
     ]
     assert len({digest(), *(digest(**other) for other in others)}) == 1 + len(others)
-    assert creation_arguments(record, b"", 9)[0] != creation_arguments(record, b"", 9)[0]
+    assert creation_arguments(record, b"", LIVES)[0] != creation_arguments(record, b"", LIVES)[0]
 
 
 @pytest.mark.parametrize("session", [b"", b"short", bytes(17)])
@@ -62,17 +64,17 @@ def test_session_ids_of_another_size_are_refused(session: bytes) -> None:
 def test_a_state_that_is_too_large_is_refused() -> None:
     assert len(AcceptanceState().pack()) <= MAX_STATE_BYTES
     with pytest.raises(ValueError, match="state must have at most 3072 bytes, got 3073"):
-        creation_arguments(new_record(), bytes(3073), 3600)
+        creation_arguments(new_record(), bytes(3073), LIVES)
 
 
 @pytest.mark.parametrize("patch", [(-1, b"abcd"), (MAX_STATE_BYTES - 3, b"abcd")], ids=str)
 def test_patches_outside_a_state_are_refused(patch: tuple[int, bytes]) -> None:
     with pytest.raises(ValueError, match="patch of 4 bytes"):
-        commit_arguments(a_round(new_record(), 0, patches=(patch,)), "channel", 3600)
+        commit_arguments(a_round(new_record(), 0, patches=(patch,)), "channel", LIVES)
 
 
 def test_negative_rounds_and_ids_are_refused() -> None:
     with pytest.raises(ValueError, match="round_number"):
-        commit_arguments(a_round(new_record(), -1), "channel", 3600)
+        commit_arguments(a_round(new_record(), -1), "channel", LIVES)
     with pytest.raises(OverflowError):
-        commit_arguments(a_round(new_record(), 0, tokens=(-1,)), "channel", 3600)
+        commit_arguments(a_round(new_record(), 0, tokens=(-1,)), "channel", LIVES)

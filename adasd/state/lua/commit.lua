@@ -1,13 +1,15 @@
 -- One round, all or nothing. Redis does not roll a script back, so every check comes before the first write.
 -- KEYS: meta, ids, state.
--- ARGV: owner, epoch, round, digest, ttl (seconds), channel, packed ids, finish reason ('' for none),
---       number of counters, then (field, value) per counter, then (offset, bytes) per patch.
--- Replies: OK | GONE | CONFLICT <why> | INVALID <why>.
+-- ARGV: owner, epoch, round, digest, ttl (seconds), lease (milliseconds), channel, packed ids, finish reason ('' for
+--       none), number of counters, then (field, value) per counter, then (offset, bytes) per patch.
+-- Replies: OK <followers> | GONE | CONFLICT <why> | INVALID <why>.
 
 local meta, ids, state = KEYS[1], KEYS[2], KEYS[3]
-local owner, epoch, round, digest, ttl, channel = unpack(ARGV, 1, 6)
-local tokens, finish_reason, counters = ARGV[7], ARGV[8], tonumber(ARGV[9])
-local first_counter, first_patch = 10, 10 + 2 * counters
+local owner, epoch, round, digest, ttl, lease, channel = unpack(ARGV, 1, 7)
+local tokens, finish_reason, counters = ARGV[8], ARGV[9], tonumber(ARGV[10])
+local first_counter, first_patch = 11, 11 + 2 * counters
+local time = redis.call('TIME')
+local lapses = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000) + lease)
 
 local stored = redis.call('HMGET', meta, 'owner', 'epoch', 'round', 'digest', 'length', 'finish_reason')
 if not stored[1] then
@@ -19,7 +21,7 @@ end
 
 local next_round = tonumber(stored[3])
 if tonumber(round) == next_round - 1 and stored[4] == digest then
-  return 'OK'
+  return 'OK 0'
 end
 if stored[6] then
   return 'CONFLICT the session is finished'
@@ -44,7 +46,8 @@ length = string.format('%d', redis.call('APPEND', ids, tokens) / 4)
 for patch = first_patch, #ARGV, 2 do
   redis.call('SETRANGE', state, ARGV[patch], ARGV[patch + 1])
 end
-redis.call('HSET', meta, 'round', string.format('%d', next_round + 1), 'digest', digest, 'length', length)
+local round_after = string.format('%d', next_round + 1)
+redis.call('HSET', meta, 'round', round_after, 'digest', digest, 'length', length, 'lease', lapses)
 for counter = first_counter, first_patch - 1, 2 do
   redis.call('HSET', meta, ARGV[counter], ARGV[counter + 1])
 end
@@ -54,5 +57,4 @@ end
 for _, key in ipairs(KEYS) do
   redis.call('EXPIRE', key, ttl)
 end
-redis.call('PUBLISH', channel, length)
-return 'OK'
+return 'OK ' .. redis.call('PUBLISH', channel, length)

@@ -13,14 +13,17 @@ import orjson
 import pytest
 from fastapi import FastAPI
 
+from adasd.core.costs import NOMINAL, CostProfile
 from adasd.runtime.local import LocalPair
 from adasd.runtime.toy import ToySpec, write_toy_model
 from adasd.state.base import StoredSession
+from adasd.state.connection import StoreSettings
 from adasd.state.redis_store import RedisStore
 from services.gateway.admission import Admission
 from services.gateway.app import GatewayServices, create_app
 from services.gateway.body import Bodies
-from services.gateway.chat import Engine
+from services.gateway.costs import LiveCosts
+from services.gateway.engine import Engine
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.readiness import Capacity, Readiness
 from services.gateway.security import Edge
@@ -62,11 +65,22 @@ class Gateway:
 
 def events(reply: httpx.Response) -> list[Any]:
     """The data of every event; `[DONE]` as it is."""
+    return [data for _, data in named_events(reply)]
+
+
+def named_events(reply: httpx.Response) -> list[tuple[str, Any]]:
+    """Id ("" if there is none) and data of every event."""
     assert reply.headers["content-type"].startswith("text/event-stream"), reply.text
     blocks = reply.text.split("\n\n")
     assert blocks.pop() == ""
-    data = [block.removeprefix("data: ") for block in blocks]
-    return [item if item == "[DONE]" else orjson.loads(item) for item in data]
+    return [parsed(block) for block in blocks]
+
+
+def parsed(block: str) -> tuple[str, Any]:
+    """One event."""
+    fields = dict(line.split(": ", 1) for line in block.splitlines())
+    data = fields["data"]
+    return fields.get("id", ""), data if data == "[DONE]" else orjson.loads(data)
 
 
 @pytest.fixture(scope="session")
@@ -76,25 +90,29 @@ def toy_text(tmp_path_factory: pytest.TempPathFactory) -> ChatText:
     return ChatText.load(folder)
 
 
-@pytest.fixture
-async def gateway(redis_url: str, toy_text: ChatText) -> AsyncIterator[Gateway]:
-    async with open_gateway(redis_url, toy_text) as gateway:
-        yield gateway
-
-
 @asynccontextmanager
-async def open_gateway(redis_url: str, toy_text: ChatText, edge: Edge | None = None) -> AsyncIterator[Gateway]:
-    peers, store = LocalPeers(replica(DRAFT), replica(TARGET)), RedisStore(redis_url)
+async def gateway_of(
+    redis_url: str,
+    text: ChatText,
+    owner: str = "test",
+    spec: str = TARGET,
+    settings: StoreSettings | None = None,
+    edge: Edge | None = None,
+    prior: CostProfile = NOMINAL,
+) -> AsyncIterator[Gateway]:
+    """One gateway of several over one Redis, with models of its own. prior: the costs stated to it."""
+    peers, store = LocalPeers(replica(DRAFT), replica(spec)), RedisStore(redis_url, settings)
     readiness = Readiness({"verifier": present, "drafter": present, "redis": store.ping})
     await readiness.probe()
-    engine = Engine(toy_text, peers, store, GatewayMetrics(), owner="test")
+    engine = Engine(text, peers, store, GatewayMetrics(), owner, LiveCosts(prior))
     services = GatewayServices(
         engine,
-        Admission(toy_text, ("toy", "toy-alias"), costs=engine.costs.profile),
+        Admission(text, ("toy", "toy-alias"), costs=engine.costs),
         readiness,
         Capacity(4),
         Bodies(limit=100_000),
         edge or Edge(),
+        resume_wait=0.3,
     )
     app = create_app(services)
     transport = httpx.ASGITransport(app, raise_app_exceptions=True)
@@ -102,3 +120,16 @@ async def open_gateway(redis_url: str, toy_text: ChatText, edge: Edge | None = N
         yield Gateway(app, services, peers, store, client)
     await store.close()
     assert peers.open == 0, "every stream is closed"
+
+
+@pytest.fixture
+async def gateway(redis_url: str, toy_text: ChatText) -> AsyncIterator[Gateway]:
+    async with gateway_of(redis_url, toy_text) as gateway:
+        yield gateway
+
+
+@pytest.fixture
+async def other(redis_url: str, toy_text: ChatText) -> AsyncIterator[Gateway]:
+    """Another gateway of the same service."""
+    async with gateway_of(redis_url, toy_text, "other") as gateway:
+        yield gateway

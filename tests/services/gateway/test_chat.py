@@ -207,14 +207,17 @@ async def test_a_trace_tells_accepted_tokens_from_the_targets_own(gateway: Gatew
 
 async def test_a_session_records_all_that_its_text_depends_on(gateway: Gateway) -> None:
     reply = await gateway.post(max_tokens=5, seed=-1, top_k=5, stop=["x", "yz"], speculation={"max_candidates": 4})
-    record = (await gateway.stored(reply)).record
+    record, body = (await gateway.stored(reply)).record, reply.json()
     assert record.owner == "test"
     assert record.parameters == {
         "temperature": 1.0, "top_k": 5, "top_p": 1.0, "min_p": 0.0, "seed": 2**64 - 1, "choice": 0,
         "stopping": "adasd", "acceptance": "adasd-anchored", "max_candidates": 4, "max_tokens": 5,
-        "context_length": 200, "eos_ids": [0], "stop": ["x", "yz"], "seeded": True,
-        "cost_profile": None, "ignore_eos": False,
-        "processing": asdict(PLAIN) | {"logit_bias": [], "eos_ids": []},
+        "context_length": 200, "eos_ids": [0], "stop": ["x", "yz"], "seeded": True, "window": 0.0, "cost_profile": None,
+        "ignore_eos": False, "processing": asdict(PLAIN) | {"logit_bias": [], "eos_ids": []},
+        "presentation": {
+            "answer": body["id"], "model": "toy", "created": body["created"], "include_usage": False, "trace": False,
+            "fingerprint": body["system_fingerprint"],
+        },
     }  # fmt: skip
     assert set(record.models) == {"target", "draft", "vocabulary"}
 
@@ -405,5 +408,6 @@ async def test_bodies_are_worked_on_beside_the_event_loop(gateway: Gateway, monk
 
 async def test_chunks_are_compact_json(gateway: Gateway) -> None:
     reply = await gateway.post(max_tokens=3, stream=True)
-    for line in reply.text.split("\n\n")[:-2]:
-        assert orjson.dumps(orjson.loads(line.removeprefix("data: "))).decode() == line.removeprefix("data: ")
+    for block in reply.text.split("\n\n")[:-2]:
+        _, data = block.split("\ndata: ")
+        assert orjson.dumps(orjson.loads(data)).decode() == data

@@ -19,7 +19,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from services.gateway.keys import KeyRing, key_line, new_key
 from services.gateway.security import Edge
 from services.gateway.text import ChatText
-from tests.services.gateway.conftest import open_gateway
+from tests.services.gateway.conftest import gateway_of
 from tests.services.gateway.test_lifecycle import until
 
 KEY = new_key()
@@ -33,7 +33,7 @@ def url(redis_url: str, toy_text: ChatText) -> Iterator[str]:
     stop = threading.Event()
 
     async def serve() -> None:
-        async with open_gateway(redis_url, toy_text, Edge(KeyRing(key_line("tester", KEY)))) as gateway:
+        async with gateway_of(redis_url, toy_text, edge=Edge(KeyRing(key_line("tester", KEY)))) as gateway:
             server = uvicorn.Server(uvicorn.Config(gateway.app, port=0, log_config=None))
             server.install_signal_handlers = lambda: None
             serving = asyncio.create_task(server.serve())
@@ -61,6 +61,9 @@ WITH_INPUT = [
     ("POST", "/tokenize"),
     ("POST", "/detokenize"),
     ("GET", "/v1/models/{name}"),
+    ("GET", "/v1/sessions/{session}"),
+    ("DELETE", "/v1/sessions/{session}"),
+    ("GET", "/v1/sessions/{session}/stream"),
 ]
 WITHOUT_INPUT = [("GET", path) for path in ("/v1/models", "/healthz", "/readyz", "/version", "/metrics")]
 AS_ASKED = [(*operation, GenerationMode.POSITIVE) for operation in (*WITH_INPUT, *WITHOUT_INPUT)]

@@ -31,6 +31,9 @@ GUARDED = [
     ("GET", "/v1/models/toy"),
     ("POST", "/tokenize"),
     ("POST", "/detokenize"),
+    ("GET", f"/v1/sessions/{'0' * 32}"),
+    ("DELETE", f"/v1/sessions/{'0' * 32}"),
+    ("GET", f"/v1/sessions/{'0' * 32}/stream"),
     ("GET", "/nowhere"),
     ("GET", "/healthz/"),
 ]

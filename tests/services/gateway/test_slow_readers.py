@@ -9,7 +9,7 @@ import httpx
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from services.gateway.sse import ClientGone, Reply
+from services.gateway.sse import Reply
 from tests.services.gateway.conftest import Gateway
 from tests.services.gateway.test_lifecycle import PATIENCE, until
 
@@ -29,15 +29,14 @@ class Endless:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] != "/endless":
-            return await self._gateway.app(scope, receive, send)
+            await self._gateway.app(scope, receive, send)
+            return
         reply, place = Reply(send, {}, read_seconds=1.0), len(self.sent)
         self.sent.append(0)
-        try:
-            while self.sent[place] < 100 * BUFFERED:
-                await reply.event(EVENT)
-                self.sent[place] += len(EVENT)
-        except ClientGone:
-            self.given_up += 1
+        while not reply.left.is_set() and self.sent[place] < 100 * BUFFERED:
+            await reply.event(EVENT, "place")
+            self.sent[place] += len(EVENT)
+        self.given_up += reply.left.is_set()
 
 
 async def test_slow_readers_are_bounded_and_keep_nobody_waiting(gateway: Gateway, tmp_path: Path) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
 from starlette.types import Message
 
 from adasd.core.errors import Overloaded
-from services.gateway.sse import ClientGone, Reply
+from services.gateway.sse import Reply
 
 
 async def test_a_client_that_does_not_read_counts_as_gone() -> None:
@@ -17,8 +16,10 @@ async def test_a_client_that_does_not_read_counts_as_gone() -> None:
             await asyncio.Event().wait()
 
     async with asyncio.timeout(20):
-        with pytest.raises(ClientGone):
-            await Reply(send, {}, read_seconds=0.01).event({})
+        reply = Reply(send, {}, read_seconds=0.01)
+        await reply.event({}, "0-a")
+        assert reply.left.is_set()
+        await reply.event({}, "1-b")
 
 
 async def test_an_error_keeps_its_status_until_the_first_event() -> None:
@@ -29,7 +30,7 @@ async def test_an_error_keeps_its_status_until_the_first_event() -> None:
 
     await Reply(send, {"X-Session-Id": "s"}).fail(Overloaded("full"))
     streaming = Reply(send, {})
-    await streaming.event({"a": 1})
+    await streaming.event({"a": 1}, "0-a")
     await streaming.fail(Overloaded("full"))
     assert [message["status"] for message in sent if "status" in message] == [429, 200]
     headers = dict(sent[0]["headers"])

@@ -1,0 +1,163 @@
+"""A session as the gateway works with it, and how it is written into its record."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, TypeVar, cast
+
+from adasd.core.adaptive import AcceptanceState
+from adasd.core.errors import Conflict
+from adasd.core.messages import ModelInfo
+from adasd.core.progress import Counters, GenerationState
+from adasd.core.stopping import stopping_rule
+from adasd.core.types import SamplingParams
+from adasd.state.base import SessionRecord, StoredSession
+from services.gateway.admission import Admitted, Rules
+from services.gateway.costs import LiveCosts
+from services.gateway.request import GenerationRequest
+
+T = TypeVar("T")
+FIRST_TURN = 1
+COST_PROFILE = "cost_profile"
+
+
+class SessionIncompatible(Conflict):
+    """A session cannot go on here: what is recorded, what is served and what the client has do not agree."""
+
+
+@dataclass(frozen=True, slots=True)
+class Presentation:
+    """What the chunks of an answer repeat, and what its client asked to see. created: seconds since the epoch."""
+
+    answer: str = field(default_factory=lambda: f"chatcmpl-{secrets.token_hex(16)}")
+    model: str = ""
+    fingerprint: str = ""
+    created: int = field(default_factory=lambda: int(time.time()))
+    include_usage: bool = False
+    trace: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One turn of a session: everything its text depends on.
+
+    principal: whose it is. window: seconds that it is run on for after its last client has gone.
+    turn: requests that the session has had, this one included. cost_profile: as of `Admitted`.
+    """
+
+    generation: GenerationRequest
+    rules: Rules
+    presentation: Presentation
+    principal: str = ""
+    window: float = 0.0
+    turn: int = FIRST_TURN
+    cost_profile: str | None = None
+
+    @property
+    def id(self) -> bytes:
+        return self.generation.session
+
+    @classmethod
+    def of_request(cls, admitted: Admitted, fingerprint: str, principal: str) -> Session:
+        """A session as a client asks for it."""
+        chat = admitted.chat
+        presentation = Presentation(
+            model=chat.model,
+            fingerprint=fingerprint,
+            include_usage=chat.include_usage,
+            trace=chat.speculation.trace,
+        )
+        window = chat.resumable.window_s if chat.resumable else 0.0
+        return cls(
+            admitted.generation,
+            admitted.rules,
+            presentation,
+            principal,
+            window,
+            cost_profile=admitted.cost_profile,
+        )
+
+    @classmethod
+    def of_record(cls, record: SessionRecord, costs: LiveCosts) -> Session:
+        """The inverse of `record`. costs: of this gateway."""
+        stored = cast(Mapping[str, Any], record.parameters)
+        cost_profile: str | None = stored.get(COST_PROFILE)
+        rules = _picked(Rules, stored)
+        generation = GenerationRequest(
+            session=record.session,
+            prompt=tuple(record.prompt),
+            sampling=_picked(SamplingParams, stored),
+            stopping=stopping_rule(rules.stopping, rules.max_candidates, costs.source(cost_profile is not None)),
+            acceptance=rules.acceptance,
+            max_tokens=stored["max_tokens"],
+            context_length=stored["context_length"],
+            eos_ids=frozenset(stored["eos_ids"]),
+            stop=tuple(stored["stop"]),
+            seeded=stored["seeded"],
+        )
+        presentation = _picked(Presentation, stored.get("presentation", {}))
+        window = stored.get("window", 0.0)
+        return cls(generation, rules, presentation, record.principal, window, record.turn, cost_profile)
+
+    def record(self, owner: str, epoch: int, models: Mapping[str, str]) -> SessionRecord:
+        """What is stored when it begins."""
+        request = self.generation
+        parameters = (
+            asdict(request.sampling)
+            | asdict(self.rules)
+            | {
+                "max_tokens": request.max_tokens,
+                "context_length": request.context_length,
+                "eos_ids": sorted(request.eos_ids),
+                "stop": list(request.stop),
+                "seeded": request.seeded,
+                COST_PROFILE: self.cost_profile,
+                "presentation": asdict(self.presentation),
+                "window": self.window,
+            }
+        )
+        return SessionRecord(
+            request.session, owner, epoch, request.prompt, parameters, models, self.principal, self.turn
+        )
+
+
+def _picked(kind: type[T], stored: Mapping[str, Any]) -> T:
+    """A dataclass from those of its fields that were stored; an older release knew fewer."""
+    names = {known.name for known in fields(kind)}  # type: ignore[arg-type]
+    return kind(**{name: value for name, value in stored.items() if name in names})
+
+
+def fingerprints(target: ModelInfo, draft: ModelInfo | None) -> dict[str, str]:
+    """The models behind a text. draft: "" where no drafter has answered yet."""
+    return {
+        "target": target.weights_fingerprint,
+        "draft": draft.weights_fingerprint if draft else "",
+        "vocabulary": target.vocabulary_fingerprint,
+    }
+
+
+def require_models(stored: Mapping[str, str], now: Mapping[str, str], finished: bool) -> None:
+    """Raises SessionIncompatible where a session's text cannot go on, or not even be read, with the models of now."""
+    for name in ("vocabulary",) if finished else ("vocabulary", "target", "draft"):
+        was, is_now = stored.get(name, ""), now[name]
+        if was and is_now and was != is_now:
+            raise SessionIncompatible(f"the session was made with another {name} ({was}) than is served now ({is_now})")
+
+
+def require_costs(record: SessionRecord, now: str) -> None:
+    """Raises SessionIncompatible where a session's text depends on other costs than those stated now."""
+    was = record.parameters.get(COST_PROFILE)
+    if was not in (None, now):
+        raise SessionIncompatible(f"the session's text depends on the cost profile {was}; {now} is stated now")
+
+
+def restored(stored: StoredSession) -> GenerationState:
+    """Where a generation stands, from its record. Raises SessionIncompatible for a state that cannot be read here."""
+    try:
+        acceptance = AcceptanceState.unpack(stored.state)
+    except ValueError as error:
+        raise SessionIncompatible(f"the session's adaptive state cannot be read here: {error}") from None
+    return GenerationState(acceptance, Counters.restored(stored.counters), stored.finish_reason)

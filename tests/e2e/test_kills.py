@@ -1,0 +1,155 @@
+"""Any process may die, pause or stop in mid-answer: the client, who comes back, has the text it would have had."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.e2e.conftest import DRAFTS, TOY
+from tests.e2e.fleet import Fleet, Told, fleet
+
+SLOW = ",delay_ms=3"
+RULES: dict[str, dict[str, Any]] = {
+    "greedy": {"temperature": 0},
+    "coupled": {"seed": 11, "speculation": {"acceptance": "coupled"}},
+    "sampled": {"seed": 13, "speculation": {"acceptance": "adasd", "stopping": "adasd"}},
+}
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory, toy_tokenizer: Path) -> Iterator[Fleet]:
+    """Two of each service; Redis keeps its data."""
+    folder = tmp_path_factory.mktemp("fleet")
+    with fleet(folder, TOY + SLOW, DRAFTS["between"] + SLOW, toy_tokenizer, data=folder) as running:
+        yield running
+
+
+def body(**fields: Any) -> dict[str, Any]:
+    return {
+        "model": "test",
+        "messages": [{"role": "user", "content": "go on"}],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "max_tokens": 200,
+        **fields,
+    }
+
+
+def at(*places: int) -> Callable[[Callable[[int], None]], Callable[[Told], None]]:
+    """Do something once the client has so many characters, for each of the numbers in turn."""
+    left = sorted(places)
+
+    def when(act: Callable[[int], None]) -> Callable[[Told], None]:
+        def listen(told: Told) -> None:
+            if left and len(told.text) >= left[0]:
+                act(len(places) - len(left))
+                left.pop(0)
+
+        return listen
+
+    return when
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("fields", RULES.values(), ids=RULES)
+def test_kills_at_random_points_change_nothing(many: Fleet, fields: dict[str, Any], seed: int) -> None:
+    expected = many.converse(body(**fields))
+    random, killed = Random(f"{seed} {fields}"), list[str]()
+    length = len(expected.text)
+    victims = ["drafter", "verifier", "gateway"]
+    random.shuffle(victims)
+
+    def kill(n: int) -> None:
+        """One of the two; the one killed before has been started again, and is back by the next time but one."""
+        name = f"{victims[n]}-{0 if victims[n] == 'gateway' else random.randrange(2)}"
+        many.kill(name)
+        many.children[name].start()
+        killed.append(name)
+
+    places = sorted(random.sample(range(1, max(4, length - 10)), 3))
+    told = many.converse(body(**fields), at(*places)(kill))
+    assert len(killed) == 3
+    assert (told.text, told.finish, told.usage) == (expected.text, expected.finish, expected.usage)
+    assert told.connections > 1, "the gateway was among the victims"
+    many.wait_ready()
+
+
+@pytest.mark.slow
+def test_a_paused_gateway_finds_its_session_taken_over_and_follows(many: Fleet) -> None:
+    expected, paused, moved = many.converse(body(temperature=0)), Told(), Told()
+    stopped = threading.Event()
+
+    def pause(_: int) -> None:
+        many.children["gateway-0"].send(signal.SIGSTOP)
+        stopped.set()
+
+    reading = threading.Thread(target=many.tell, args=(body(temperature=0), paused, 0, at(40)(pause)))
+    reading.start()
+    assert stopped.wait(60)
+    moved.session, moved.position = paused.session, paused.position
+    before = paused.text
+    many.tell({}, moved, 1, lambda _: None)
+    assert before + moved.text == expected.text
+    many.children["gateway-0"].send(signal.SIGCONT)
+    reading.join(60)
+    assert (paused.text, paused.finish, paused.usage) == (expected.text, expected.finish, expected.usage)
+    seen = httpx.get(f"{many.urls[1]}/v1/sessions/{paused.session}", timeout=10).json()
+    assert seen["usage"] == expected.usage
+    assert seen["epoch"] == 2
+
+
+@pytest.mark.slow
+def test_a_stopping_gateway_hands_over_within_its_grace(many: Fleet) -> None:
+    long = body(temperature=0, max_tokens=600)
+    expected, gateway = many.converse(long), many.children["gateway-0"]
+    unready: list[int] = []
+
+    def stop(_: int) -> None:
+        gateway.send(signal.SIGTERM)
+        time.sleep(0.05)
+        unready.append(httpx.get(f"{many.urls[0]}/readyz", timeout=5).status_code)
+
+    told = many.converse(long, at(30)(stop))
+    assert unready == [503]
+    assert (told.text, told.usage, told.connections) == (expected.text, expected.usage, 2)
+    assert gateway.wait(10) == 0
+    gateway.start()
+    many.wait_ready()
+
+
+@pytest.mark.slow
+def test_redis_restarts_with_its_data_and_nothing_is_lost(many: Fleet) -> None:
+    expected = many.converse(body(temperature=0))
+
+    def restart(_: int) -> None:
+        many.redis.stop()
+        many.redis.start()
+
+    told = many.converse(body(temperature=0), at(40, 90)(restart))
+    assert (told.text, told.finish, told.usage) == (expected.text, expected.finish, expected.usage)
+
+
+@pytest.mark.slow
+def test_redis_restarts_without_its_data_and_says_so(tmp_path: Path, toy_tokenizer: Path) -> None:
+    with fleet(tmp_path, TOY + SLOW, DRAFTS["between"] + SLOW, toy_tokenizer, count=1) as forgetful:
+        expected = forgetful.converse(body(temperature=0))
+
+        def restart(_: int) -> None:
+            forgetful.redis.stop()
+            forgetful.redis.start()
+
+        told = forgetful.converse(body(temperature=0), at(40)(restart))
+        assert told.error["code"] == "session_not_found"
+        assert not told.done
+        assert 40 <= len(told.text) < len(expected.text)
+        assert expected.text.startswith(told.text)
+        assert forgetful.converse(body(temperature=0)).text == expected.text

@@ -1,0 +1,92 @@
+"""What a session keeps, and what it begins anew, when it meets another gateway or another client."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from adasd.core.costs import NOMINAL, Observation
+from services.gateway.keys import KeyRing, key_line, new_key
+from services.gateway.security import Edge
+from services.gateway.text import ChatText
+from tests.services.gateway.conftest import Gateway, gateway_of
+from tests.services.gateway.test_resume import RULES, Told, let_go, resume, running_session, streamed, told
+
+TRACED = {"seed": 2, "speculation": {"stopping": "fixed", "max_candidates": 3, "trace": True}}
+
+
+@pytest.fixture(autouse=True)
+async def empty(gateway: Gateway) -> None:
+    await gateway.store._client.flushall()
+
+
+async def taken_over(gateway: Gateway, other: Gateway, rounds: int) -> Told:
+    """What the other gateway tells of a traced stream that it takes over after so many rounds."""
+    gateway.peers.held = {rounds: asyncio.Event()}
+    running = asyncio.create_task(streamed(gateway, **TRACED))
+    session = await running_session(gateway, rounds)
+    await let_go(gateway, session)
+    taken = told(await resume(other, session))
+    gateway.peers.held[rounds].set()
+    await running
+    return taken
+
+
+async def test_the_first_round_after_a_take_over_is_a_prefill(gateway: Gateway, other: Gateway) -> None:
+    seen: list[Observation] = []
+    other.services.engine.costs.add = seen.append  # type: ignore[method-assign]
+    taken = await taken_over(gateway, other, 2)
+    assert len(seen) == taken.account["speculation"]["rounds"] - 2 - 1 > 0
+
+
+async def test_times_are_those_of_the_stream_that_tells_them(gateway: Gateway, other: Gateway) -> None:
+    taken = await taken_over(gateway, other, 2)
+    rounds = [chunk["adasd"]["timing"] for chunk in taken.data[:-1] if "adasd" in chunk]
+    assert len(rounds) == taken.account["speculation"]["rounds"] - 2
+    assert all([step["step"] for step in one["steps"]][-2:] == ["verify", "commit"] for one in rounds)
+    stamps = [0.0, *(stamp for one in rounds for stamp in (one["begin"], one["steps"][0]["begin"], one["end"]))]
+    assert stamps == sorted(stamps)
+    series = 'adasd_spec_decode_num_rounds_total{acceptance="adasd-anchored",stopping="fixed"}'
+    assert await other.metric(series) == len(rounds)
+
+
+async def test_a_text_that_depends_on_costs_is_refused_where_others_are_stated(
+    gateway: Gateway, redis_url: str, toy_text: ChatText
+) -> None:
+    fields = RULES["weighed"]
+    gateway.peers.failures[4] = RuntimeError("broken off")
+    broken, greedy = await streamed(gateway, **fields), await streamed(gateway, temperature=0)
+    gateway.peers.failures.clear()
+    finished = await streamed(gateway, **fields)
+    async with gateway_of(redis_url, toy_text, "changed", prior=replace(NOMINAL, version="other2")) as changed:
+        reply = await resume(changed, broken.session)
+        assert reply.status_code == 409
+        assert "nominal1" in reply.json()["error"]["message"]
+        assert "other2" in reply.json()["error"]["message"]
+        assert told(await resume(changed, finished.session)).text == finished.text, "a finished text can be read"
+        assert told(await resume(changed, greedy.session)).finish, "a text of the target's own goes on"
+        assert (await changed.post(session=finished.session, max_tokens=3, **fields)).status_code == 200
+    assert broken.text + told(await resume(gateway, broken.session, broken.names[-2])).text == finished.text
+
+
+async def test_sessions_of_others_are_not_there(redis_url: str, toy_text: ChatText) -> None:
+    keys = {name: new_key() for name in ("mine", "theirs")}
+    ring = KeyRing(",".join(key_line(name, key) for name, key in keys.items()))
+    mine, theirs = ({"Authorization": f"Bearer {key}"} for key in keys.values())
+    body = {"model": "toy", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3}
+    async with gateway_of(redis_url, toy_text, edge=Edge(ring)) as gateway:
+        ask = gateway.client.post
+        session = (await ask("/v1/chat/completions", json=body, headers=mine)).headers["x-session-id"]
+        path = f"/v1/sessions/{session}"
+        assert (await gateway.client.get(path, headers=mine)).json()["usage"]["completion_tokens"] == 3
+        replies = [
+            await gateway.client.get(path, headers=theirs),
+            await gateway.client.delete(path, headers=theirs),
+            await gateway.client.get(f"{path}/stream", headers=theirs),
+            await ask("/v1/chat/completions", json={**body, "session": session}, headers=theirs),
+        ]
+        assert [(r.status_code, r.json()["error"]["code"]) for r in replies] == [(404, "session_not_found")] * 4
+        for nonsense in ("x", "0" * 32, session.upper()[:-1] + "G"):
+            assert (await gateway.client.get(f"/v1/sessions/{nonsense}", headers=mine)).status_code == 404
