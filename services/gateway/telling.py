@@ -150,9 +150,8 @@ class Telling:
 
     def _go_on(self) -> None:
         if self._handing_over.is_set():
-            raise Unavailable(
-                f"the gateway is stopping; the stream goes on at /v1/sessions/{self.session.id.hex()}/stream"
-            )
+            where = f"; the stream goes on at /v1/sessions/{self.session.id.hex()}/stream"
+            raise Unavailable(f"the gateway is stopping{where if self.session.resumable else ''}")
 
     async def _follow(self) -> AsyncGenerator[Passage, None]:
         """What others commit, until the text ends or nobody holds the session any more."""
