@@ -1,4 +1,4 @@
-"""The gateway's HTTP interface: OpenAI's chat and text completions, models, probes, metrics, and a page to try it all."""
+"""The gateway's HTTP interface: OpenAI's chats and completions, models, probes, metrics, and a page to try it all."""
 
 from __future__ import annotations
 

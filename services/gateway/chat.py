@@ -120,13 +120,12 @@ class Answer(Response):
         last = all(other.end is not None for other in self._choices)
         if self._stream:
             await self._event(reply, completion.chunk(choice.writer.piece("", (), end.finish_reason)), name)
-        if not last:
-            return None
-        if not self._stream:
-            return await reply.json(completion.body())
-        if choice.session.presentation.include_usage:
-            await self._event(reply, completion.usage_chunk(), name)
-        await reply.done()
+            if last and choice.session.presentation.include_usage:
+                await self._event(reply, completion.usage_chunk(), name)
+            if last:
+                await reply.done()
+        elif last:
+            await reply.json(completion.body())
 
     async def _event(self, reply: Reply, body: object, name: str) -> None:
         """name: of a place in one session; with several there is none to come back to."""

@@ -211,4 +211,10 @@ async def _either(event: asyncio.Event, seconds: float) -> None:
 
 
 async def _close(drafter: TimedDrafter, verifier: TimedVerifier) -> None:
-    await asyncio.gather(drafter.close(), verifier.close())
+    """To the end, even if cancelled meanwhile."""
+    closing = asyncio.ensure_future(asyncio.gather(drafter.close(), verifier.close()))
+    try:
+        await asyncio.shield(closing)
+    except asyncio.CancelledError:
+        await closing
+        raise

@@ -8,10 +8,12 @@ from typing import Any
 import orjson
 import pytest
 from openai.types.chat.completion_create_params import CompletionCreateParamsBase
+from openai.types.completion_create_params import CompletionCreateParamsBase as TextParams
 
 from adasd.core.errors import InvalidRequest
+from services.gateway.completions_schema import CompletionRequest, parse_completion_request
 from services.gateway.fields import MAX_STOP_CHARACTERS
-from services.gateway.neutral import REQUEST_FIELDS
+from services.gateway.neutral import COMPLETIONS_FIELDS, REQUEST_FIELDS
 from services.gateway.schema import ChatRequest, parse_chat_request
 
 MINIMAL: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -59,7 +61,8 @@ def test_neutral_values_pass(name: str, value: object) -> None:
         *[(name, {"unusual": "value"}) for name in REQUEST_FIELDS],
         ("store", True),
         ("response_format", {"type": "json_object"}), ("tool_choice", "required"), ("tools", [{}]),
-        ("modalities", ["text", "audio"]), ("service_tier", "flex"), ("echo", True), ("reasoning_effort", "high"), ("metadata", {"a": "b"}), ("nonsense", None),
+        ("modalities", ["text", "audio"]), ("service_tier", "flex"),
+        ("echo", True), ("reasoning_effort", "high"), ("metadata", {"a": "b"}), ("nonsense", None),
     ],
 )  # fmt: skip
 def test_what_is_not_honoured_is_refused_by_name(name: str, value: object) -> None:
@@ -139,6 +142,57 @@ def test_text_parts_are_lines_of_one_text() -> None:
 
 def test_developers_are_systems() -> None:
     assert parse(messages=[{"role": "developer", "content": "x"}]).messages[0].for_template()["role"] == "system"
+
+
+def completion(**fields: Any) -> CompletionRequest:
+    return parse_completion_request(orjson.dumps({"model": "m", "prompt": "hi", **fields}))
+
+
+def test_every_field_of_openais_completions_is_known() -> None:
+    documented = {*TextParams.__annotations__, "stream"}
+    assert documented <= {*CompletionRequest.model_fields, *COMPLETIONS_FIELDS}
+    assert not set(COMPLETIONS_FIELDS) & set(CompletionRequest.model_fields)
+    neutral = {name: values[0] for name, values in COMPLETIONS_FIELDS.items() if values}
+    assert completion(**neutral, logprobs=None, echo=False) == completion()
+
+
+@pytest.mark.parametrize(
+    ("prompt", "parsed"),
+    [
+        ("a", ("a",)), (["a", ""], ("a", "")), ([1, 2], ((1, 2),)), ([[1], [2, 3]], ((1,), (2, 3))),
+    ],
+)  # fmt: skip
+def test_prompts_of_a_completion(prompt: object, parsed: tuple[object, ...]) -> None:
+    assert completion(prompt=prompt).prompt == parsed
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        *[({"prompt": prompt}, "prompt") for prompt in (None, 5, [], [[]], ["a", 1], [1, "a"])],
+        *[({"prompt": prompt}, "prompt") for prompt in ([1.5], [True], [-1], [2**32])],
+        ({"prompt": ["a"] * 33}, "prompt"), ({"prompt": ["a"] * 5, "n": 7}, "n"), ({"logprobs": 6}, "logprobs"),
+        ({"logprobs": True}, "logprobs"), ({"echo": True, "logprobs": 0}, "echo"), ({"suffix": "x"}, "suffix"),
+        ({"best_of": 2}, "best_of"), ({"messages": []}, "messages"), ({"max_tokens": 0}, "max_tokens"),
+        ({"min_tokens": 17}, "min_tokens"),
+    ],
+)  # fmt: skip
+def test_completions_that_cannot_be_honoured(fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidRequest) as raised:
+        completion(**fields)
+    assert raised.value.param == param
+
+
+def test_biases_go_by_ascending_id() -> None:
+    assert parse(logit_bias={"10": 1, "9": -2.5}).logit_bias == ((9, -2.5), (10, 1.0))
+
+
+def test_fields_that_do_not_go_together() -> None:
+    assert refusal(top_logprobs=2, logprobs=False).param == "top_logprobs"
+    assert refusal(min_tokens=6, max_completion_tokens=5).param == "min_tokens"
+    assert refusal(logprobs=True, resumable={"window_s": 1}).param == "resumable"
+    options = {"continuous_usage_stats": True}
+    assert refusal(stream=True, stream_options=options).param == "stream_options.continuous_usage_stats"
 
 
 def test_one_limit_has_two_names() -> None:
