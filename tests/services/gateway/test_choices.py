@@ -161,33 +161,6 @@ async def test_log_probabilities_of_completions(gateway: Gateway) -> None:
         assert len(top) in (2, 3)
 
 
-@pytest.mark.parametrize("size", [1, 2, 5, 20])
-async def test_boundaries_fall_anywhere_in_a_block(gateway: Gateway, size: int) -> None:
-    """Text, reason, usage and entries are those of the target alone, on both interfaces, streamed or not."""
-    fixed = {"acceptance": "exact", "stopping": "fixed", "max_candidates": size}
-    whole = (await gateway.complete(temperature=0, max_tokens=24, speculation={"stopping": "off"})).json()
-    text = whole["choices"][0]["text"]
-    cases: list[dict[str, Any]] = [{"max_tokens": limit} for limit in (1, 2, 5, 7)]
-    cases += [{"max_tokens": 24, "stop": text[at : at + 3]} for at in (0, 1, 4, 6)]
-    cases += [{"max_tokens": 30, "seed": seed, "temperature": 1, "logit_bias": {"0": 4}} for seed in range(4)]
-    for case in cases:
-        fields = {"temperature": 0, "logprobs": 0, **case}
-        alone = (await gateway.complete(**fields, speculation={"stopping": "off", "acceptance": "exact"})).json()
-        body = (await gateway.complete(**fields, speculation=fixed | {"acceptance": "coupled"})).json()
-        if fields["temperature"] == 0:
-            assert body["choices"] == alone["choices"]
-            assert body["usage"] == alone["usage"]
-        *chunks, last, _ = events(
-            await gateway.complete(**fields, **USAGE, speculation=fixed | {"acceptance": "coupled"})
-        )
-        parts = [chunk["choices"][0] for chunk in chunks]
-        assert "".join(part["text"] for part in parts) == body["choices"][0]["text"]
-        assert parts[-1]["finish_reason"] == body["choices"][0]["finish_reason"]
-        tokens = [token for part in parts if part["logprobs"] for token in part["logprobs"]["tokens"]]
-        assert tokens == body["choices"][0]["logprobs"]["tokens"]
-        assert len(tokens) == last["usage"]["completion_tokens"] == body["usage"]["completion_tokens"]
-
-
 async def test_a_client_that_leaves_ends_all_choices(gateway: Gateway) -> None:
     gateway.peers.held[1] = asyncio.Event()
     asking = asyncio.create_task(gateway.post(n=2, max_tokens=50))
