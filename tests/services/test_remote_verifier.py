@@ -64,6 +64,17 @@ async def test_rounds_share_one_call_and_send_only_what_is_new() -> None:
     assert context.ids == expected(30)
 
 
+async def test_log_probabilities_are_asked_for() -> None:
+    async with running("verifier") as service:
+        client = VerifierClient(options(service.address))
+        verifier = client.open(new_session(), SAMPLING, "exact", top_logprobs=3)
+        verdict = await verifier.verify(Context(PROMPT), Draft(), STATE, 0)
+        await verifier.close()
+        await client.close()
+    (entry,) = verdict.logprobs
+    assert len(entry.top_ids) == 3
+
+
 async def test_a_lost_session_is_sent_once_more() -> None:
     context = Context(PROMPT)
     async with running("verifier") as service, remote(service.address) as verifier:

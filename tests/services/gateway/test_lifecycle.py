@@ -208,7 +208,8 @@ def test_capacity_is_counted() -> None:
     ("method", "path", "status"),
     [
         ("GET", "/v1/chat/completions", 405),
-        ("POST", "/v1/completions", 404),
+        ("GET", "/v1/completions", 405),
+        ("POST", "/v1/embeddings", 404),
         ("GET", "/v1/models/other", 404),
         ("GET", "/nowhere", 404),
     ],
