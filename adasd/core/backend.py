@@ -10,7 +10,8 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from adasd.core.draws import DrawKey, Draws
 from adasd.core.errors import NumericalFault
-from adasd.core.types import Draft, Evidence, Row, SamplingParams
+from adasd.core.processing import Edits
+from adasd.core.types import Draft, Evidence, Row, SamplingParams, TokenLogprobs
 
 T = TypeVar("T")
 D = TypeVar("D", bound=Draws, contravariant=True)
@@ -48,32 +49,36 @@ class TargetRows(Protocol[D]):
         """
         ...
 
+    def logprobs(self, tokens: Sequence[int], top: int) -> Sequence[TokenLogprobs]:
+        """Of tokens[i] in row i before any processing or warping, with the `top` likeliest ids of that row."""
+        ...
+
 
 class Kernels(Protocol[Logits, D]):
-    """Logits in, distributions out.
+    """Logits in, distributions out; before anything else logits become what `edits` make of them.
 
     The batch forms give every entry bit for bit what the single forms do, whatever else is in the batch; where those
     would raise, the entry is the fault itself.
     """
 
-    def propose(self, logits: Logits, sampling: SamplingParams) -> Proposal:
+    def propose(self, logits: Logits, sampling: SamplingParams, edits: Edits | None = None) -> Proposal:
         """The draft's row at one position. logits: [width]. Raises NumericalFault (side `draft`) on NaN."""
         ...
 
     def propose_batch(
-        self, rows: Sequence[Logits], samplings: Sequence[SamplingParams]
+        self, rows: Sequence[Logits], samplings: Sequence[SamplingParams], edits: Sequence[Edits | None] = ()
     ) -> Sequence[Proposal | NumericalFault]:
-        """`propose` for positions of different requests. rows: logits of each, [width]."""
+        """`propose` for positions of different requests. rows: logits of each, [width]. edits: of each, or none."""
         ...
 
-    def target(self, logits: Logits, sampling: SamplingParams) -> TargetRows[D]:
+    def target(self, logits: Logits, sampling: SamplingParams, edits: Edits | None = None) -> TargetRows[D]:
         """The target's rows of one block. logits: [n + 1, vocabulary]. Raises NumericalFault (side `target`)."""
         ...
 
     def target_batch(
-        self, logits: Sequence[Logits], samplings: Sequence[SamplingParams]
+        self, logits: Sequence[Logits], samplings: Sequence[SamplingParams], edits: Sequence[Edits | None] = ()
     ) -> Sequence[TargetRows[D] | NumericalFault]:
-        """`target` for the blocks of several requests, which may differ in length."""
+        """`target` for the blocks of several requests, which may differ in length. edits: of each, or none."""
         ...
 
 
@@ -82,3 +87,8 @@ def sound(outcome: T | NumericalFault) -> T:
     if isinstance(outcome, NumericalFault):
         raise outcome
     return outcome
+
+
+def each(edits: Sequence[Edits | None], count: int) -> Sequence[Edits | None]:
+    """The edits of every entry of a batch of `count`."""
+    return edits or (None,) * count

@@ -8,13 +8,15 @@ from typing import TypeVar
 
 import numpy as np
 
-from adasd.core.backend import Proposal, TargetRows
+from adasd.core.backend import Proposal, TargetRows, each
 from adasd.core.divergence import js_distance, js_divergence_sparse
 from adasd.core.draws import DrawKey, Draws
 from adasd.core.errors import NumericalFault
+from adasd.core.logprobs import token_logprobs
+from adasd.core.processing import Edits, process
 from adasd.core.rows import PointRow, check_block, dense_row, probabilities, sparse_row
 from adasd.core.sampling import by_likelihood, check_logits, entropy_bits, softmax, warp
-from adasd.core.types import Draft, Evidence, FloatArray, Row, SamplingParams
+from adasd.core.types import Draft, Evidence, FloatArray, Row, SamplingParams, TokenLogprobs
 
 T = TypeVar("T")
 
@@ -24,9 +26,10 @@ DEFAULT_SUPPORT = 128
 
 @dataclass(frozen=True, slots=True)
 class HostTarget:
-    """Warped target rows, p: [n + 1, vocabulary]."""
+    """Target rows, warped and as the model gave them. p, logits: [n + 1, vocabulary]."""
 
     p: FloatArray
+    logits: FloatArray
 
     def evidence(self, draft: Draft) -> Sequence[Evidence]:
         check_block(draft, self.p.shape[-1])
@@ -47,6 +50,9 @@ class HostTarget:
     def coupled(self, position: int, draws: Draws) -> Sequence[int]:
         return [_coupled(p, position + i, draws) for i, p in enumerate(self.p)]
 
+    def logprobs(self, tokens: Sequence[int], top: int) -> Sequence[TokenLogprobs]:
+        return token_logprobs(self.logits, tokens, top)
+
 
 def _coupled(p: FloatArray, position: int, draws: Draws) -> int:
     ids = np.flatnonzero(p)
@@ -59,7 +65,9 @@ class HostKernels:
 
     support: int | None = DEFAULT_SUPPORT
 
-    def propose(self, logits: FloatArray, sampling: SamplingParams) -> Proposal:
+    def propose(self, logits: FloatArray, sampling: SamplingParams, edits: Edits | None = None) -> Proposal:
+        if edits is not None:
+            logits = process(logits[None], edits)[0]
         if np.isneginf(logits).all():
             return Proposal(0.0, None)
         check_logits(logits, "draft")
@@ -67,9 +75,9 @@ class HostKernels:
         return Proposal(entropy, self._row(logits, warp(logits, sampling)))
 
     def propose_batch(
-        self, rows: Sequence[FloatArray], samplings: Sequence[SamplingParams]
+        self, rows: Sequence[FloatArray], samplings: Sequence[SamplingParams], edits: Sequence[Edits | None] = ()
     ) -> list[Proposal | NumericalFault]:
-        return [_outcome(self.propose, row, sampling) for row, sampling in zip(rows, samplings, strict=True)]
+        return [_outcome(self.propose, *one) for one in zip(rows, samplings, each(edits, len(rows)), strict=True)]
 
     def _row(self, logits: FloatArray, q: FloatArray) -> Row:
         ids = np.flatnonzero(q)
@@ -81,20 +89,24 @@ class HostKernels:
             ids = np.sort(ids[by_likelihood(logits[ids])[: self.support]])
         return sparse_row(ids, q[ids] / q[ids].sum())
 
-    def target(self, logits: FloatArray, sampling: SamplingParams) -> TargetRows[Draws]:
-        check_logits(logits, "target")
-        return HostTarget(np.stack([warp(row, sampling) for row in logits]))
+    def target(self, logits: FloatArray, sampling: SamplingParams, edits: Edits | None = None) -> TargetRows[Draws]:
+        processed = logits if edits is None else process(logits, edits)
+        check_logits(processed, "target")
+        return HostTarget(np.stack([warp(row, sampling) for row in processed]), logits)
 
     def target_batch(
-        self, logits: Sequence[FloatArray], samplings: Sequence[SamplingParams]
+        self, logits: Sequence[FloatArray], samplings: Sequence[SamplingParams], edits: Sequence[Edits | None] = ()
     ) -> list[TargetRows[Draws] | NumericalFault]:
-        return [_outcome(self.target, rows, sampling) for rows, sampling in zip(logits, samplings, strict=True)]
+        return [_outcome(self.target, *one) for one in zip(logits, samplings, each(edits, len(logits)), strict=True)]
 
 
 def _outcome(
-    rule: Callable[[FloatArray, SamplingParams], T], logits: FloatArray, sampling: SamplingParams
+    rule: Callable[[FloatArray, SamplingParams, Edits | None], T],
+    logits: FloatArray,
+    sampling: SamplingParams,
+    edits: Edits | None,
 ) -> T | NumericalFault:
     try:
-        return rule(logits, sampling)
+        return rule(logits, sampling, edits)
     except NumericalFault as fault:
         return fault

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from adasd.core.types import Draft, DraftPlan, SamplingParams, Verdict
+from adasd.core.errors import InvalidRequest
+from adasd.core.types import MAX_TOP_LOGPROBS, Draft, DraftPlan, SamplingParams, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,8 @@ class DraftReply:
 class VerifyRequest:
     """Judge `draft` after `context.base` under the named acceptance rule.
 
-    state: packed AcceptanceState as of `base`.
+    state: packed AcceptanceState as of `base`. top_logprobs: of how many of the likeliest ids each token's entry in
+    `Verdict.logprobs` tells beside its own; None wants no entries. Raises InvalidRequest.
     """
 
     context: ContextDelta
@@ -89,6 +91,13 @@ class VerifyRequest:
     acceptance: str
     state: bytes
     round_number: int
+    top_logprobs: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.top_logprobs is not None and not 0 <= self.top_logprobs <= MAX_TOP_LOGPROBS:
+            raise InvalidRequest(
+                f"top_logprobs must be within [0, {MAX_TOP_LOGPROBS}], got {self.top_logprobs}", "top_logprobs"
+            )
 
 
 @dataclass(frozen=True, slots=True)

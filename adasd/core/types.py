@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal, Protocol
 
 import numpy as np
@@ -25,12 +27,74 @@ Decision = Literal["off", "probe", "draft"]
 """Of a plan: no candidates, some to find out about them, some because they pay or the rule does not ask."""
 
 
+MAX_BIASES = 1024
+MAX_TOKEN_ID = 2**32 - 1
+MAX_TOP_LOGPROBS = 20
+
+
+def _within(name: str, value: float, low: float, high: float) -> None:
+    if not (math.isfinite(value) and low <= value <= high):
+        raise InvalidRequest(f"{name} must be within [{low:g}, {high:g}], got {value}", name)
+
+
+def _ascending(name: str, ids: Sequence[int]) -> None:
+    if not all(low < high for low, high in pairwise([-1, *ids, MAX_TOKEN_ID + 1])):
+        raise InvalidRequest(f"the ids of {name} must ascend strictly within [0, 2^32)", name)
+
+
+@dataclass(frozen=True, slots=True)
+class Processing:
+    """What is done to raw logits before they are warped, in the order of the fields. Validated on construction.
+
+    logit_bias: (id, bias) by ascending id; the bias is added to the logit, nothing more. -100 all but bans.
+    repetition_penalty: for ids of prompt and generated text: positive logits are divided by it, others multiplied; 1 is
+    off. frequency_penalty, presence_penalty: taken from logits of generated ids, per occurrence and once; 0 is off.
+    min_tokens: until so many tokens are generated `eos_ids` are banned.
+    """
+
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    min_tokens: int = 0
+    eos_ids: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        _within("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        _within("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        if not 0.0 < self.repetition_penalty < math.inf:
+            raise InvalidRequest(
+                f"repetition_penalty must be above 0 and finite, got {self.repetition_penalty}", "repetition_penalty"
+            )
+        if not 0 <= self.min_tokens <= MAX_TOKEN_ID:
+            raise InvalidRequest(f"min_tokens must not be negative, got {self.min_tokens}", "min_tokens")
+        _ascending("eos_ids", sorted(self.eos_ids))
+        self._check_biases()
+
+    def _check_biases(self) -> None:
+        if len(self.logit_bias) > MAX_BIASES:
+            raise InvalidRequest(f"logit_bias has at most {MAX_BIASES} entries", "logit_bias")
+        _ascending("logit_bias", [token for token, _ in self.logit_bias])
+        for _, bias in self.logit_bias:
+            _within("logit_bias", bias, -100.0, 100.0)
+
+    @property
+    def penalises(self) -> bool:
+        """Whether logits depend on the text before them."""
+        return self.repetition_penalty != 1.0 or self.frequency_penalty != 0.0 or self.presence_penalty != 0.0
+
+
+PLAIN = Processing()
+"""Logits stay as they are."""
+
+
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How the target's logits become the distribution that is sampled from. Validated on construction.
 
     temperature: 0 is greedy. top_k: 0 is off. top_p: 1 is off. min_p: 0 is off; applied in this order.
     seed, choice: 64-bit seed of the request and index of the choice; together they key every draw.
+    processing: comes before all of this. ignore_eos: EOS is a token like any other, drafted past too.
     """
 
     temperature: float = 1.0
@@ -39,6 +103,8 @@ class SamplingParams:
     min_p: float = 0.0
     seed: int = 0
     choice: int = 0
+    processing: Processing = PLAIN
+    ignore_eos: bool = False
 
     def __post_init__(self) -> None:
         _within("temperature", self.temperature, 0.0, 1e6)
@@ -56,11 +122,6 @@ class SamplingParams:
     @property
     def greedy(self) -> bool:
         return self.temperature == 0.0
-
-
-def _within(name: str, value: float, low: float, high: float) -> None:
-    if not (math.isfinite(value) and low <= value <= high):
-        raise InvalidRequest(f"{name} must be within [{low:g}, {high:g}], got {value}", name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,20 +242,34 @@ class Judgement:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """What the target says of one token: natural logarithms of the softmax of its raw logits, at temperature 1.
+
+    logprob: of the token itself. top_ids, top: of the likeliest ids, most likely first, equals by ascending id.
+    """
+
+    logprob: float
+    top_ids: tuple[int, ...] = ()
+    top: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """The verifier's answer to one block: tokens = accepted candidates, then the emitted token unless cut away.
 
     judgements: one per judged candidate, i.e. up to and including the first rejection.
+    logprobs: one per token; empty if nobody asked.
     """
 
     tokens: tuple[int, ...]
     accepted: int
     emission: Emission
     judgements: tuple[Judgement, ...] = ()
+    logprobs: tuple[TokenLogprobs, ...] = ()
 
     def cut(self, length: int) -> Verdict:
         """The verdict if the block ended after `length` of its tokens."""
         if length >= len(self.tokens):
             return self
         accepted = min(self.accepted, length)
-        return Verdict(self.tokens[:length], accepted, "none", self.judgements[:accepted])
+        return Verdict(self.tokens[:length], accepted, "none", self.judgements[:accepted], self.logprobs[:length])

@@ -10,17 +10,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adasd.core.backend import Proposal, TargetRows, sound
+from adasd.core.backend import Proposal, TargetRows, each, sound
 from adasd.core.divergence import js_distance, js_divergence_on_support
 from adasd.core.draws import CounterDraws, DrawKey
 from adasd.core.errors import NumericalFault
 from adasd.core.host import DEFAULT_SUPPORT
+from adasd.core.processing import Edits
 from adasd.core.rows import check_block
 from adasd.core.sampling import fault_of
-from adasd.core.types import Draft, Evidence, FloatArray, Row, SamplingParams
+from adasd.core.types import Draft, Evidence, FloatArray, Row, SamplingParams, TokenLogprobs
 from adasd.kernels.divergence import js_divergence_on_support as js_divergences
 from adasd.kernels.draws import gumbel, inverse_cdf
+from adasd.kernels.logprobs import token_logprobs
 from adasd.kernels.positions import Columns, Position, dense_positions, point_positions, sparse_positions
+from adasd.kernels.processing import process
 from adasd.kernels.rows import padded, scattered
 from adasd.kernels.warping import Warped, forced, log_weights, warp
 
@@ -29,14 +32,14 @@ from adasd.kernels.warping import Warped, forced, log_weights, warp
 class GreedyTarget:
     """Target rows at temperature 0: all mass on one id each, so nothing more is asked of the device.
 
-    tokens: the (lowest) arg max of every row. vocabulary: width of the logits.
+    tokens: the (lowest) arg max of every row. logits: as the model gave them, [rows, vocabulary].
     """
 
     tokens: tuple[int, ...]
-    vocabulary: int
+    logits: Tensor
 
     def evidence(self, draft: Draft) -> Sequence[Evidence]:
-        check_block(draft, self.vocabulary)
+        check_block(draft, self.logits.shape[-1])
         return [self._evidence(i, token, draft.rows[i]) for i, token in enumerate(draft.ids)]
 
     def _evidence(self, offset: int, token: int, row: Row) -> Evidence:
@@ -51,13 +54,20 @@ class GreedyTarget:
     def coupled(self, position: int, draws: CounterDraws) -> Sequence[int]:
         return self.tokens
 
+    def logprobs(self, tokens: Sequence[int], top: int) -> Sequence[TokenLogprobs]:
+        return token_logprobs(self.logits, tokens, top)
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceTarget:
-    """Warped target rows on the device. p_max: the largest probability of each, [rows]."""
+    """Warped target rows on the device.
+
+    p_max: the largest probability of each, [rows]. logits: as the model gave them, [rows, vocabulary].
+    """
 
     warped: Warped
     p_max: FloatArray
+    logits: Tensor
 
     def evidence(self, draft: Draft) -> Sequence[Evidence]:
         check_block(draft, self._vocabulary)
@@ -90,13 +100,16 @@ class DeviceTarget:
         tokens: list[int] = ids[scores.argmax(-1)].tolist()
         return tokens
 
+    def logprobs(self, tokens: Sequence[int], top: int) -> Sequence[TokenLogprobs]:
+        return token_logprobs(self.logits, tokens, top)
+
     @property
     def _vocabulary(self) -> int:
-        return self.warped.logits.shape[-1]
+        return self.logits.shape[-1]
 
     @property
     def _device(self) -> torch.device:
-        return self.warped.logits.device
+        return self.logits.device
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,20 +123,26 @@ class DeviceKernels:
     support: int | None = DEFAULT_SUPPORT
     columns: Columns | None = None
 
-    def propose(self, logits: Tensor, sampling: SamplingParams) -> Proposal:
-        return sound(self.propose_batch([logits], [sampling])[0])
+    def propose(self, logits: Tensor, sampling: SamplingParams, edits: Edits | None = None) -> Proposal:
+        return sound(self.propose_batch([logits], [sampling], [edits])[0])
 
     def propose_batch(
-        self, rows: Sequence[Tensor], samplings: Sequence[SamplingParams]
+        self, rows: Sequence[Tensor], samplings: Sequence[SamplingParams], edits: Sequence[Edits | None] = ()
     ) -> list[Proposal | NumericalFault]:
         if len(rows) == 0:
             return []
         logits = (rows[0][None] if len(rows) == 1 else torch.stack([*rows])).detach()
         found: dict[int, Proposal | NumericalFault] = {}
-        for places, sampling in alike(samplings):
+        for places, sampling, changes in alike(samplings, each(edits, len(rows))):
             alike_rows = logits if len(places) == len(logits) else logits[places]
+            if changes:
+                alike_rows = process(alike_rows, [self._placed(change) for change in changes])
             found.update(zip(places, map(_proposal, self._positions(alike_rows, sampling)), strict=True))
         return [found[place] for place in range(len(samplings))]
+
+    def _placed(self, edits: Edits) -> Edits:
+        """Edits of ids as those of columns."""
+        return edits if self.columns is None else edits.among(self.columns.ids)
 
     def _positions(self, logits: Tensor, sampling: SamplingParams) -> list[Position]:
         positions = self._finite(logits, sampling)
@@ -140,26 +159,34 @@ class DeviceKernels:
             return dense_positions(logits, sampling, self.columns)
         return sparse_positions(logits, sampling, self.support, self.columns)
 
-    def target(self, logits: Tensor, sampling: SamplingParams) -> TargetRows[CounterDraws]:
-        return sound(self.target_batch([logits], [sampling])[0])
+    def target(self, logits: Tensor, sampling: SamplingParams, edits: Edits | None = None) -> TargetRows[CounterDraws]:
+        return sound(self.target_batch([logits], [sampling], [edits])[0])
 
     def target_batch(
-        self, logits: Sequence[Tensor], samplings: Sequence[SamplingParams]
+        self, logits: Sequence[Tensor], samplings: Sequence[SamplingParams], edits: Sequence[Edits | None] = ()
     ) -> list[TargetRows[CounterDraws] | NumericalFault]:
         found: dict[int, TargetRows[CounterDraws] | NumericalFault] = {}
-        for places, sampling in alike(samplings):
+        for places, sampling, changes in alike(samplings, each(edits, len(logits))):
             blocks = [logits[place].detach() for place in places]
-            found.update(zip(places, _targets(blocks, sampling), strict=True))
+            found.update(zip(places, _targets(blocks, sampling, changes), strict=True))
         return [found[place] for place in range(len(samplings))]
 
 
-def alike(samplings: Sequence[SamplingParams]) -> list[tuple[list[int], SamplingParams]]:
-    """Places in the batch that are warped alike, and how; seeds do not matter here."""
+def alike(
+    samplings: Sequence[SamplingParams], edits: Sequence[Edits | None]
+) -> list[tuple[list[int], SamplingParams, list[Edits]]]:
+    """Places in the batch that are warped alike, how, and what is edited there: at all of them or at none.
+
+    Processed rows are float64, so they stay apart from those that need no copy. Seeds do not matter here.
+    """
     groups: dict[tuple[float, ...], list[int]] = {}
-    for place, sampling in enumerate(samplings):
-        key = (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p)
+    for place, (sampling, edit) in enumerate(zip(samplings, edits, strict=True)):
+        key = (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p, edit is not None)
         groups.setdefault(key, []).append(place)
-    return [(places, samplings[places[0]]) for places in groups.values()]
+    return [
+        (places, samplings[places[0]], [edit for place in places if (edit := edits[place]) is not None])
+        for places in groups.values()
+    ]
 
 
 def _proposal(position: Position) -> Proposal | NumericalFault:
@@ -168,27 +195,31 @@ def _proposal(position: Position) -> Proposal | NumericalFault:
     return Proposal(0.0, None) if position.peak == -math.inf else Proposal(position.entropy, position.row)
 
 
-def _targets(blocks: Sequence[Tensor], sampling: SamplingParams) -> Iterator[TargetRows[CounterDraws] | NumericalFault]:
-    """The blocks of one group, warped together."""
+def _targets(
+    blocks: Sequence[Tensor], sampling: SamplingParams, edits: Sequence[Edits]
+) -> Iterator[TargetRows[CounterDraws] | NumericalFault]:
+    """The blocks of one group, processed and warped together. edits: of each block, or none."""
     together = blocks[0] if len(blocks) == 1 else torch.cat(list(blocks))
+    if edits:
+        together = process(together, edits)
     rows_of, peaks = _greedy(together) if sampling.greedy else _sampled(together, sampling)
     start = 0
     for block in blocks:
         rows = slice(start, start + len(block))
-        yield fault_of(peaks[rows], "target") or rows_of(rows)
+        yield fault_of(peaks[rows], "target") or rows_of(rows, block)
         start = rows.stop
 
 
-RowsOf = Callable[[slice], TargetRows[CounterDraws]]
-"""Some of the rows that were warped together."""
+RowsOf = Callable[[slice, Tensor], TargetRows[CounterDraws]]
+"""Some of the rows that were warped together; the tensor is what the model gave there."""
 
 
 def _greedy(logits: Tensor) -> tuple[RowsOf, FloatArray]:
     peaks, tokens = torch.stack([part.to(torch.float64) for part in logits.max(-1)]).cpu().numpy()
     ids = tuple(int(token) for token in tokens)
-    return lambda rows: GreedyTarget(ids[rows], logits.shape[-1]), peaks
+    return lambda rows, given: GreedyTarget(ids[rows], given), peaks
 
 
 def _sampled(logits: Tensor, sampling: SamplingParams) -> tuple[RowsOf, FloatArray]:
     warped, summary = warp(logits, sampling)
-    return lambda rows: DeviceTarget(warped.rows(rows), 1.0 / summary.masses[rows]), summary.peaks
+    return lambda rows, given: DeviceTarget(warped.rows(rows), 1.0 / summary.masses[rows], given), summary.peaks

@@ -12,9 +12,10 @@ from adasd.core.context import pack_ids, unpack_ids
 from adasd.core.costs import MAX_ROWS, CostProfile
 from adasd.core.errors import AdasdError, InvalidDraft, InvalidRequest
 from adasd.core.messages import ContextDelta, DraftReply, DraftRequest, ModelInfo, Timing, VerifyReply, VerifyRequest
-from adasd.core.types import Draft, DraftPlan, Emission, Judgement, Row, SamplingParams, Verdict
+from adasd.core.types import Draft, DraftPlan, Emission, Judgement, Row, TokenLogprobs, Verdict
 from adasd.core.worth import Worth
 from adasd.rpc.rows import OpaqueRow, decode_row, encode_row
+from adasd.rpc.sampling import decode_sampling, encode_sampling
 from adasd.rpc.v1 import common_pb2, drafter_pb2, verifier_pb2
 
 PROTOCOL = "adasd.rpc.v1"
@@ -67,7 +68,7 @@ def decode_info(message: common_pb2.ModelInfo) -> PeerInfo:
 def encode_draft_request(request: DraftRequest) -> drafter_pb2.DraftRequest:
     return drafter_pb2.DraftRequest(
         context=_encode_context(request.context),
-        sampling=_encode_sampling(request.sampling),
+        sampling=encode_sampling(request.sampling),
         plan=_encode_plan(request.plan),
         round=request.round_number,
     )
@@ -75,7 +76,7 @@ def encode_draft_request(request: DraftRequest) -> drafter_pb2.DraftRequest:
 
 def decode_draft_request(message: drafter_pb2.DraftRequest) -> DraftRequest:
     """Raises InvalidRequest, naming the field."""
-    context, sampling = _decode_context(message.context), _decode_sampling(message.sampling)
+    context, sampling = _decode_context(message.context), decode_sampling(message.sampling)
     return DraftRequest(context, sampling, _decode_plan(message.plan), message.round)
 
 
@@ -94,11 +95,12 @@ def decode_draft_reply(message: drafter_pb2.DraftReply) -> DraftReply:
 def encode_verify_request(request: VerifyRequest) -> verifier_pb2.VerifyRequest:
     return verifier_pb2.VerifyRequest(
         context=_encode_context(request.context),
-        sampling=_encode_sampling(request.sampling),
+        sampling=encode_sampling(request.sampling),
         draft=_encode_draft(request.draft),
         acceptance=request.acceptance,
         state=request.state,
         round=request.round_number,
+        top_logprobs=request.top_logprobs,
     )
 
 
@@ -106,11 +108,12 @@ def decode_verify_request(message: verifier_pb2.VerifyRequest) -> VerifyRequest:
     """Decodes the rows too. Raises InvalidDraft for what a drafter sent, else InvalidRequest, naming the field."""
     return VerifyRequest(
         context=_decode_context(message.context),
-        sampling=_decode_sampling(message.sampling),
+        sampling=decode_sampling(message.sampling),
         draft=_decode_draft(message.draft, tuple(decode_row(encoded) for encoded in message.draft.rows)),
         acceptance=message.acceptance,
         state=message.state,
         round_number=message.round,
+        top_logprobs=message.top_logprobs if message.HasField("top_logprobs") else None,
     )
 
 
@@ -124,6 +127,7 @@ def encode_verify_reply(reply: VerifyReply) -> verifier_pb2.VerifyReply:
         emission=_EMISSIONS[verdict.emission],
         judgements=[_encode_judgement(judgement) for judgement in verdict.judgements],
         timing=_encode_timing(reply.timing),
+        logprobs=[_encode_logprobs(entry) for entry in verdict.logprobs],
     )
 
 
@@ -136,8 +140,11 @@ def decode_verify_reply(message: verifier_pb2.VerifyReply) -> VerifyReply:
         raise AdasdError(
             f"a verdict with {message.accepted} accepted candidates and {len(message.tokens)} bytes of ids"
         )
+    logprobs = tuple(_decode_logprobs(entry) for entry in message.logprobs)
+    if logprobs and len(logprobs) != len(tokens):
+        raise AdasdError(f"a verdict of {len(tokens)} tokens with {len(logprobs)} log-probabilities")
     judgements = tuple(_decode_judgement(judgement) for judgement in message.judgements)
-    verdict = Verdict(tokens, message.accepted, emission, judgements)
+    verdict = Verdict(tokens, message.accepted, emission, judgements, logprobs)
     return VerifyReply(message.round, message.base, verdict, _decode_timing(message.timing))
 
 
@@ -215,28 +222,6 @@ def _decode_context(message: common_pb2.Context) -> ContextDelta:
     )
 
 
-def _encode_sampling(sampling: SamplingParams) -> common_pb2.Sampling:
-    return common_pb2.Sampling(
-        temperature=sampling.temperature,
-        top_k=sampling.top_k,
-        top_p=sampling.top_p,
-        min_p=sampling.min_p,
-        seed=sampling.seed,
-        choice=sampling.choice,
-    )
-
-
-def _decode_sampling(message: common_pb2.Sampling) -> SamplingParams:
-    return SamplingParams(
-        temperature=message.temperature,
-        top_k=message.top_k,
-        top_p=message.top_p,
-        min_p=message.min_p,
-        seed=message.seed,
-        choice=message.choice,
-    )
-
-
 def _encode_draft(draft: Draft) -> common_pb2.Draft:
     return common_pb2.Draft(
         ids=pack_ids(draft.ids), entropies=draft.entropies, rows=[encode_row(row) for row in draft.rows]
@@ -267,3 +252,14 @@ def _encode_judgement(judgement: Judgement) -> verifier_pb2.Judgement:
 
 def _decode_judgement(message: verifier_pb2.Judgement) -> Judgement:
     return Judgement(message.distance, message.exact, message.accepted, message.loss, message.floored)
+
+
+def _encode_logprobs(entry: TokenLogprobs) -> verifier_pb2.TokenLogprobs:
+    return verifier_pb2.TokenLogprobs(logprob=entry.logprob, top_ids=entry.top_ids, top=entry.top)
+
+
+def _decode_logprobs(message: verifier_pb2.TokenLogprobs) -> TokenLogprobs:
+    """Raises AdasdError for what is not a number, or lists that do not fit."""
+    if len(message.top_ids) != len(message.top) or not all(map(math.isfinite, (message.logprob, *message.top))):
+        raise AdasdError("log-probabilities of a token must be finite, with one id each")
+    return TokenLogprobs(message.logprob, tuple(message.top_ids), tuple(message.top))

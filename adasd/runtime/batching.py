@@ -194,7 +194,9 @@ class Batcher(Generic[L]):
                 good[turn.wanted.side].append((turn, rows[0] if turn.wanted.side == "draft" else rows))
         for side, make in (("draft", self._kernels.propose_batch), ("target", self._kernels.target_batch)):
             if given := good[side]:
-                made = make([rows for _, rows in given], [turn.wanted.sampling for turn, _ in given])
+                wanted = [turn.wanted for turn, _ in given]
+                samplings, edits = [one.sampling for one in wanted], [one.edits for one in wanted]
+                made = make([rows for _, rows in given], samplings, edits)
                 yield from zip((turn for turn, _ in given), made, strict=True)
 
     def _end(self, job: Job[Any], error: Exception) -> None:

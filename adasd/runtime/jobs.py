@@ -6,14 +6,15 @@ So a batcher can step many of them together, and a block of candidates joins and
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.drafting import drafting
 from adasd.core.draws import CounterDraws
-from adasd.core.errors import ContextLengthExceeded
+from adasd.core.errors import ContextLengthExceeded, InvalidRequest
 from adasd.core.messages import DraftRequest, ModelInfo, Timing, VerifyRequest
+from adasd.core.processing import Edits, Processor
 from adasd.core.types import Draft, SamplingParams, Verdict
 from adasd.core.verification import verification
 from adasd.runtime.options import Role
@@ -24,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """Read `ids`, all of a session's, and make something of the logits of the last `rows`.
+    """Read `ids`, all of a session's, and make something of the logits of the last `rows`, as `edits` change them.
 
     side: a `Proposal` of one row, `TargetRows` of all of them; None comes of no rows.
     """
@@ -34,6 +35,7 @@ class Pass:
     rows: int
     sampling: SamplingParams
     side: Role
+    edits: Edits | None = None
 
 
 Steps = Generator[Pass, Any, T]
@@ -52,11 +54,14 @@ def draft_steps(sessions: Sessions, info: ModelInfo, request: DraftRequest) -> S
         yield Pass(session, known, 0, sampling, "draft")
         return Draft()
     plan = request.plan.limited(info.context_length - len(known))
-    block = drafting(plan, len(known), CounterDraws(sampling.seed, sampling.choice), info.eos_ids)
+    eos_ids = () if sampling.ignore_eos else info.eos_ids
+    block = drafting(plan, len(known), CounterDraws(sampling.seed, sampling.choice), eos_ids)
+    processor = Processor(sampling.processing, known, request.context.prompt_length)
     try:
         candidates = next(block)
         while True:
-            candidates = block.send((yield Pass(session, [*known, *candidates], 1, sampling, "draft")))
+            edits = processor.edits(candidates)
+            candidates = block.send((yield Pass(session, [*known, *candidates], 1, sampling, "draft", edits)))
     except StopIteration as end:
         draft: Draft = end.value
         return draft
@@ -64,13 +69,24 @@ def draft_steps(sessions: Sessions, info: ModelInfo, request: DraftRequest) -> S
 
 def verify_steps(sessions: Sessions, info: ModelInfo, request: VerifyRequest) -> Steps[Verdict]:
     """Judge one block: one pass over what the KV lacks and the candidates, then the acceptance rule."""
-    sampling, draft = request.sampling, request.draft
+    sampling, draft, rows = request.sampling, request.draft, len(request.draft) + 1
+    check_biases(sampling, info)
     known = sessions.learn(request.context)
     method, state = verification(request.acceptance), AcceptanceState.unpack(request.state)
     wanted = [*known, *draft.ids]
     check_length(wanted, info)
-    target = yield Pass(request.context.session, wanted, len(draft) + 1, sampling, "target")
-    return method.verify(target, draft, state.posterior, len(known), CounterDraws(sampling.seed, sampling.choice))
+    edits = Processor(sampling.processing, known, request.context.prompt_length).edits(draft.ids, rows)
+    target = yield Pass(request.context.session, wanted, rows, sampling, "target", edits)
+    verdict = method.verify(target, draft, state.posterior, len(known), CounterDraws(sampling.seed, sampling.choice))
+    if request.top_logprobs is None:
+        return verdict
+    return replace(verdict, logprobs=tuple(target.logprobs(verdict.tokens, request.top_logprobs)))
+
+
+def check_biases(sampling: SamplingParams, info: ModelInfo) -> None:
+    """Refuse a bias on an id that the model does not have. A draft may have fewer, and cannot draft such an id."""
+    if sampling.processing.logit_bias and sampling.processing.logit_bias[-1][0] >= info.vocabulary:
+        raise InvalidRequest(f"the ids of logit_bias must lie within [0, {info.vocabulary})", "logit_bias")
 
 
 def check_length(ids: Sequence[int], info: ModelInfo) -> None:

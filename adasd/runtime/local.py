@@ -32,12 +32,14 @@ class LocalPair:
         acceptance: str,
         max_tokens: int,
         boundary: Boundary | None = None,
+        top_logprobs: int | None = None,
     ) -> Iterator[Round]:
         """Rounds until EOS, `max_tokens` or the end of the context (or another boundary)."""
         info = self.target.info()
         limit = min(len(prompt) + max_tokens, info.context_length)
         controller = Controller(stopping, verification(acceptance), limit)
-        boundary = boundary or TokenBoundary(info.eos_ids, limit - len(prompt))
+        eos_ids = () if sampling.ignore_eos else info.eos_ids
+        boundary = boundary or TokenBoundary(eos_ids, limit - len(prompt))
         session = os.urandom(16)
 
         def propose(context: Context, plan: DraftPlan) -> Draft:
@@ -46,7 +48,8 @@ class LocalPair:
             return self.draft.propose(DraftRequest(whole(session, context), sampling, plan, 0))
 
         def verify(context: Context, draft: Draft, state: AcceptanceState) -> Verdict:
-            request = VerifyRequest(whole(session, context), sampling, draft, acceptance, state.pack(), 0)
+            told = whole(session, context)
+            request = VerifyRequest(told, sampling, draft, acceptance, state.pack(), 0, top_logprobs)
             return self.target.verify(request)
 
         try:

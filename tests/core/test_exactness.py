@@ -14,18 +14,30 @@ from adasd.core.adaptive import AcceptanceState
 from adasd.core.backend import Proposal
 from adasd.core.context import Context
 from adasd.core.costs import CostProfile
-from adasd.core.decoding import Controller, TokenBoundary, decode
+from adasd.core.decoding import Controller, ProposeBlock, TokenBoundary, VerifyBlock, decode
 from adasd.core.drafting import draft_block
 from adasd.core.draws import DrawKey, Draws
-from adasd.core.host import HostTarget
+from adasd.core.host import HostKernels, HostTarget
 from adasd.core.marginal import Marginal
+from adasd.core.processing import Processor
 from adasd.core.rows import dense_row, sparse_row
-from adasd.core.sampling import entropy_bits
+from adasd.core.sampling import entropy_bits, warp
 from adasd.core.stopping import AdaSDStopping, Fixed, Off, StoppingRule
-from adasd.core.types import Draft, DraftPlan, Evidence, FloatArray, Judgement, Row, Verdict
-from adasd.core.verification import RatioVerification
+from adasd.core.types import (
+    Draft,
+    DraftPlan,
+    Evidence,
+    FloatArray,
+    Judgement,
+    Processing,
+    Row,
+    SamplingParams,
+    Verdict,
+)
+from adasd.core.verification import RatioVerification, Verification
 from adasd.core.worth import ENTROPY_NODES, Worth
 from tests.core.branching import BranchingDraws, KeyOf, by_base, by_position, enumerate_outcomes
+from tests.core.one_at_a_time import processed
 
 LENGTH = 4
 Table = Callable[[Sequence[int]], FloatArray]
@@ -85,9 +97,12 @@ class Pair:
 
         def verify(context: Context, draft: Draft, state: AcceptanceState) -> Verdict:
             p = np.stack([self.target([*context.ids, *draft.ids[:i]]) for i in range(len(draft) + 1)])
-            return verification.verify(HostTarget(p), draft, state.posterior, context.base, draws)
+            return verification.verify(HostTarget(p, p), draft, state.posterior, context.base, draws)
 
         verification = RatioVerification(self.rule)
+        return self.decoded(verification, propose, verify)
+
+    def decoded(self, verification: Verification, propose: ProposeBlock, verify: VerifyBlock) -> tuple[int, ...]:
         controller = Controller(self.stopping, verification, 1 + self.length)
         rounds = decode([0], controller, TokenBoundary(self.eos_ids, self.length), propose, verify)
         return tuple(itertools.chain.from_iterable(r.verdict.tokens for r in rounds))
@@ -154,6 +169,66 @@ def test_special_pairs(stopping: StoppingRule, target: Table, draft: Table) -> N
 @pytest.mark.parametrize("stopping", [Fixed(3), AdaSDStopping()], ids=repr)
 def test_texts_that_end_inside_a_block(stopping: StoppingRule) -> None:
     assert distance(Pair(table(8, 3), table(9, 3), dense_row, stopping, eos_ids=(1,))) < 1e-12
+
+
+@dataclass
+class ProcessedPair(Pair):
+    """Both models' tables are raw; what is expected is processed one token at a time, after the prompt 0."""
+
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    support: int | None = None
+
+    def text(self, draws: Draws) -> tuple[int, ...]:
+        kernels, processing = HostKernels(self.support), self.sampling.processing
+
+        def propose(context: Context, plan: DraftPlan) -> Draft:
+            processor = Processor(processing, context.ids, context.prompt_length)
+
+            def step(candidates: Sequence[int]) -> Proposal:
+                logits = np.log(self.draft([*context.ids, *candidates]))
+                return kernels.propose(logits, self.sampling, processor.edits(candidates))
+
+            return draft_block(step, plan, context.base, draws, self.eos_ids)
+
+        def verify(context: Context, draft: Draft, state: AcceptanceState) -> Verdict:
+            rows = len(draft) + 1
+            logits = np.log([self.target([*context.ids, *draft.ids[:i]]) for i in range(rows)])
+            edits = Processor(processing, context.ids, context.prompt_length).edits(draft.ids, rows)
+            target = kernels.target(logits, self.sampling, edits)
+            return verification.verify(target, draft, state.posterior, context.base, draws)
+
+        verification = RatioVerification(self.rule)
+        return self.decoded(verification, propose, verify)
+
+    def expected(self) -> dict[tuple[int, ...], float]:
+        def alone(ids: Sequence[int]) -> FloatArray:
+            logits = processed(np.log(self.target(ids)), self.sampling.processing, ids[:1], list(ids[1:]))
+            return warp(logits, self.sampling)
+
+        return Pair(alone, self.draft, eos_ids=self.eos_ids, length=self.length).expected()
+
+
+PROCESSINGS = {
+    "penalties": Processing(repetition_penalty=1.7, frequency_penalty=0.9, presence_penalty=-0.6),
+    "bias": Processing(logit_bias=((0, 1.5), (2, -100.0))),
+    "min_tokens": Processing(min_tokens=2, eos_ids=(1,)),
+    "all": Processing(((2, 0.8),), 0.6, -0.5, 1.0, 3, (1,)),
+}
+
+
+@pytest.mark.parametrize("stopping", STOPPING, ids=repr)
+@pytest.mark.parametrize("processing", PROCESSINGS.values(), ids=PROCESSINGS)
+def test_processed_distributions_are_met_exactly(stopping: StoppingRule, processing: Processing) -> None:
+    sampling = SamplingParams(temperature=0.8, processing=processing)
+    pair = ProcessedPair(table(12, 3), table(13, 3), stopping=stopping, eos_ids=(1,), sampling=sampling)
+    assert distance(pair) < 1e-12
+
+
+def test_processed_distributions_are_cut_afterwards() -> None:
+    """top_k after the penalties, and a draft that samples from its two likeliest processed ids."""
+    sampling = SamplingParams(top_k=2, processing=PROCESSINGS["all"])
+    pair = ProcessedPair(table(14, 4), table(15, 4), stopping=Fixed(2), length=3, sampling=sampling, support=2)
+    assert distance(pair) < 1e-12
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,7 @@ def test_coupled_samples_follow_the_target() -> None:
     p = np.array([0.5, 0.3, 0.2, 0.0])
     counts = np.zeros(4)
     for seed in range(4000):
-        counts[HostTarget(p[None]).coupled(1, CounterDraws(seed))[0]] += 1
+        counts[HostTarget(p[None], p[None]).coupled(1, CounterDraws(seed))[0]] += 1
     assert counts[3] == 0
     assert ((counts[:3] - 4000 * p[:3]) ** 2 / (4000 * p[:3])).sum() < 13.8  # chi-square, 2 degrees, p = 0.001
 
@@ -135,5 +135,5 @@ def test_coupled_samples_follow_the_target() -> None:
 def test_a_block_judged_at_its_first_rejection_emits_from_the_residual() -> None:
     p = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
     draft = Draft((2,), (1.0,), (dense_row(np.array([0.5, 0.0, 0.5])),))
-    verdict = verification("exact").verify(HostTarget(p), draft, AcceptanceState().posterior, 1, CounterDraws(0))
+    verdict = verification("exact").verify(HostTarget(p, p), draft, AcceptanceState().posterior, 1, CounterDraws(0))
     assert (verdict.tokens, verdict.accepted, verdict.emission) == ((0,), 0, "recovered")

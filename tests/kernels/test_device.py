@@ -8,8 +8,9 @@ import torch
 
 from adasd.core.draws import CounterDraws, DrawKey, Purpose
 from adasd.core.draws import inverse_cdf as host_inverse_cdf
+from adasd.core.processing import Processor
 from adasd.core.rows import PointRow, SparseRow, sparse_row
-from adasd.core.types import Row, SamplingParams
+from adasd.core.types import Processing, Row, SamplingParams
 from adasd.kernels.device import DeviceKernels
 from adasd.kernels.divergence import js_divergence_on_support
 from adasd.kernels.draws import gumbel, inverse_cdf, splitmix64
@@ -23,6 +24,7 @@ SAMPLINGS = (
     SamplingParams(temperature=0.0),
     SamplingParams(temperature=0.7, top_k=9, top_p=0.9, min_p=0.1),
 )
+EDITS = Processor(Processing(((5, 2.0),), 1.2, 0.5), [7, 8, 9], 1).edits([3, 4, 5], 4)
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 NO_BITS, ALL_BITS = 0x61C8864680B583EB, 0x31628AF67B2131AB
@@ -44,6 +46,9 @@ def use_everything(rows: torch.Tensor, minus: Row | None = None) -> list[object]
         found.append(list(target.evidence(block([int(row.ids[0])], [row]))))
         found.append(target.emit(0, row, DrawKey(0, 0, Purpose.EMIT), CounterDraws(1)))
         found.append(list(target.coupled(0, CounterDraws(1))))
+        found.append(list(target.logprobs([3, 4], 5)))
+        processed = DeviceKernels().target(rows, sampling, EDITS)
+        found.append(processed.emit(0, None, DrawKey(0, 0, Purpose.EMIT), CounterDraws(1)))
     return found
 
 

@@ -11,7 +11,18 @@ from adasd.core.context import context_hash
 from adasd.core.costs import CostProfile
 from adasd.core.messages import ContextDelta, DraftReply, DraftRequest, ModelInfo, VerifyReply, VerifyRequest
 from adasd.core.rows import PointRow, sparse_row
-from adasd.core.types import Draft, DraftPlan, Emission, Judgement, Row, SamplingParams, Verdict
+from adasd.core.types import (
+    PLAIN,
+    Draft,
+    DraftPlan,
+    Emission,
+    Judgement,
+    Processing,
+    Row,
+    SamplingParams,
+    TokenLogprobs,
+    Verdict,
+)
 from adasd.core.worth import ENTROPY_NODES, Worth
 
 INFO = ModelInfo("toy", 257, 512, (0, 3), "vocabulary", "weights", 200)
@@ -28,6 +39,16 @@ def contexts(draw: st.DrawFn) -> ContextDelta:
     return ContextDelta(session, start + len(ids), draw(words), start, ids, context_hash(ids))
 
 
+biases = st.dictionaries(words, st.floats(-100.0, 100.0), max_size=5)
+processings = st.builds(
+    Processing,
+    logit_bias=biases.map(lambda entries: tuple(sorted(entries.items()))),
+    repetition_penalty=st.floats(1e-6, 1e6),
+    frequency_penalty=st.floats(-2.0, 2.0),
+    presence_penalty=st.floats(-2.0, 2.0),
+    min_tokens=words,
+    eos_ids=st.lists(words, max_size=3, unique=True).map(tuple),
+)
 samplings = st.builds(
     SamplingParams,
     temperature=st.floats(0.0, 100.0),
@@ -36,6 +57,8 @@ samplings = st.builds(
     min_p=unit,
     seed=st.integers(0, 2**64 - 1),
     choice=words,
+    processing=st.just(PLAIN) | processings,
+    ignore_eos=st.booleans(),
 )
 seconds = st.floats(0.0, 1e3)
 profiles = st.builds(
@@ -69,6 +92,12 @@ def drafts(draw: st.DrawFn) -> Draft:
 
 
 judgements = st.builds(Judgement, unit, st.booleans(), st.booleans(), unit, st.booleans())
+alternatives = st.lists(st.tuples(words, st.floats(-1e4, 0.0)), max_size=20)
+entries = st.builds(
+    lambda logprob, listed: TokenLogprobs(logprob, tuple(i for i, _ in listed), tuple(log for _, log in listed)),
+    st.floats(-1e4, 0.0),
+    alternatives,
+)
 
 
 @st.composite
@@ -80,7 +109,9 @@ def verdicts(draw: st.DrawFn) -> Verdict:
     judgements = draw(
         st.lists(st.builds(Judgement, unit, st.booleans(), st.booleans(), unit, st.booleans()), max_size=6)
     )
-    return Verdict(tuple(tokens), accepted, emission, tuple(judgements))
+    told = len(tokens) * draw(st.booleans())
+    logprobs = draw(st.lists(entries, min_size=told, max_size=told))
+    return Verdict(tuple(tokens), accepted, emission, tuple(judgements), tuple(logprobs))
 
 
 infos = st.builds(
@@ -89,6 +120,13 @@ infos = st.builds(
 draft_requests = st.builds(DraftRequest, contexts(), samplings, plans, words)
 draft_replies = st.builds(DraftReply, words, words, drafts())
 verify_requests = st.builds(
-    VerifyRequest, contexts(), samplings, drafts(), st.sampled_from(("exact", "")), st.binary(), words
+    VerifyRequest,
+    contexts(),
+    samplings,
+    drafts(),
+    st.sampled_from(("exact", "")),
+    st.binary(),
+    words,
+    st.none() | st.integers(0, 20),
 )
 verify_replies = st.builds(VerifyReply, words, words, verdicts())

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 
 from adasd.core.errors import AdasdError, InvalidDraft, InvalidRequest
-from adasd.core.messages import DraftReply, DraftRequest, ModelInfo, VerifyReply, VerifyRequest
-from adasd.core.types import Draft
+from adasd.core.messages import ContextDelta, DraftReply, DraftRequest, ModelInfo, VerifyReply, VerifyRequest
+from adasd.core.types import Draft, DraftPlan, SamplingParams
 from adasd.core.worth import ENTROPY_NODES
 from adasd.rpc import codec
 from adasd.rpc.rows import OpaqueRow, encode_row
@@ -50,7 +50,7 @@ def test_verify_request(request: VerifyRequest) -> None:
     decoded = codec.decode_verify_request(through_bytes(codec.encode_verify_request(request)))
     assert comparable(decoded.draft) == comparable(request.draft)
     assert not any(isinstance(row, OpaqueRow) for row in decoded.draft.rows)
-    for name in ("context", "sampling", "acceptance", "state", "round_number"):
+    for name in ("context", "sampling", "acceptance", "state", "round_number", "top_logprobs"):
         assert getattr(decoded, name) == getattr(request, name)
 
 
@@ -65,6 +65,11 @@ def context(**fields: Any) -> common_pb2.Context:
 
 
 SAMPLING = common_pb2.Sampling(temperature=1, top_p=1)
+
+
+def processed(**fields: Any) -> common_pb2.Sampling:
+    processing = common_pb2.Processing(**{"repetition_penalty": 1.0, **fields})
+    return common_pb2.Sampling(temperature=1, top_p=1, processing=processing)
 
 
 def worth(**fields: Any) -> drafter_pb2.Worth:
@@ -93,6 +98,13 @@ def test_a_malformed_context_is_refused_by_name(fields: dict[str, Any], param: s
     [
         (common_pb2.Sampling(temperature=math.nan, top_p=1), None, "temperature"),
         (common_pb2.Sampling(temperature=1), None, "top_p"),
+        (processed(repetition_penalty=0.0), None, "repetition_penalty"),
+        (processed(frequency_penalty=math.nan), None, "frequency_penalty"),
+        (processed(presence_penalty=2.5), None, "presence_penalty"),
+        (processed(bias_ids=[1, 2], biases=[1.0]), None, "logit_bias"),
+        (processed(bias_ids=[2, 1], biases=[1.0, 1.0]), None, "logit_bias"),
+        (processed(bias_ids=[1], biases=[101.0]), None, "logit_bias"),
+        (processed(eos_ids=[3, 3]), None, "eos_ids"),
         (SAMPLING, drafter_pb2.DraftPlan(entropy_threshold=math.nan), "plan.entropy_threshold"),
         (SAMPLING, drafter_pb2.DraftPlan(max_candidates=65, worth=worth()), "plan.max_candidates"),
         (SAMPLING, drafter_pb2.DraftPlan(worth=worth(acceptance=[0.5])), "plan.worth.acceptance"),
@@ -108,6 +120,20 @@ def test_numbers_that_make_no_sense_are_refused_by_name(
     with pytest.raises(InvalidRequest) as raised:
         codec.decode_draft_request(drafter_pb2.DraftRequest(context=context(), sampling=sampling, plan=plan))
     assert raised.value.param == param
+
+
+def test_too_many_alternatives_are_refused_by_name() -> None:
+    with pytest.raises(InvalidRequest) as raised:
+        codec.decode_verify_request(verifier_pb2.VerifyRequest(context=context(), sampling=SAMPLING, top_logprobs=21))
+    assert raised.value.param == "top_logprobs"
+
+
+def test_parameters_that_change_nothing_take_no_room() -> None:
+    plain = codec.encode_draft_request(
+        DraftRequest(ContextDelta(bytes(16), 0, 0, 0, [], b""), SamplingParams(), DraftPlan(1), 0)
+    )
+    assert not plain.sampling.HasField("processing")
+    assert codec.decode_draft_request(through_bytes(plain)).sampling == SamplingParams()
 
 
 POINT = b"\x00\x05\x00\x00\x00"
@@ -138,12 +164,20 @@ def test_the_gateway_does_not_look_into_rows_and_the_verifier_does() -> None:
         codec.decode_verify_request(verifier_pb2.VerifyRequest(context=context(), sampling=SAMPLING, draft=draft))
 
 
+def told(*logprobs: verifier_pb2.TokenLogprobs) -> verifier_pb2.VerifyReply:
+    return verifier_pb2.VerifyReply(tokens=bytes(4), emission=verifier_pb2.EMISSION_BONUS, logprobs=logprobs)
+
+
 @pytest.mark.parametrize(
     "reply",
     [
         verifier_pb2.VerifyReply(tokens=bytes(8), accepted=2, emission=verifier_pb2.EMISSION_BONUS),
         verifier_pb2.VerifyReply(tokens=bytes(7), accepted=1, emission=verifier_pb2.EMISSION_NONE),
         verifier_pb2.VerifyReply(tokens=bytes(8), accepted=1, emission=9),  # type: ignore[arg-type]
+        told(verifier_pb2.TokenLogprobs(), verifier_pb2.TokenLogprobs()),
+        told(verifier_pb2.TokenLogprobs(logprob=math.nan)),
+        told(verifier_pb2.TokenLogprobs(top_ids=[1], top=[-math.inf])),
+        told(verifier_pb2.TokenLogprobs(top_ids=[1, 2], top=[-1.0])),
     ],
 )
 def test_a_verdict_that_contradicts_itself_is_refused(reply: verifier_pb2.VerifyReply) -> None:

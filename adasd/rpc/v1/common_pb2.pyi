@@ -1,8 +1,8 @@
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Iterable as _Iterable
-from typing import ClassVar as _ClassVar, Optional as _Optional
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -23,20 +23,42 @@ class Context(_message.Message):
     def __init__(self, session: _Optional[bytes] = ..., base: _Optional[int] = ..., prompt_length: _Optional[int] = ..., start: _Optional[int] = ..., ids: _Optional[bytes] = ..., hash: _Optional[bytes] = ...) -> None: ...
 
 class Sampling(_message.Message):
-    __slots__ = ("temperature", "top_k", "top_p", "min_p", "seed", "choice")
+    __slots__ = ("temperature", "top_k", "top_p", "min_p", "seed", "choice", "processing", "ignore_eos")
     TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
     TOP_K_FIELD_NUMBER: _ClassVar[int]
     TOP_P_FIELD_NUMBER: _ClassVar[int]
     MIN_P_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     CHOICE_FIELD_NUMBER: _ClassVar[int]
+    PROCESSING_FIELD_NUMBER: _ClassVar[int]
+    IGNORE_EOS_FIELD_NUMBER: _ClassVar[int]
     temperature: float
     top_k: int
     top_p: float
     min_p: float
     seed: int
     choice: int
-    def __init__(self, temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., seed: _Optional[int] = ..., choice: _Optional[int] = ...) -> None: ...
+    processing: Processing
+    ignore_eos: bool
+    def __init__(self, temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., seed: _Optional[int] = ..., choice: _Optional[int] = ..., processing: _Optional[_Union[Processing, _Mapping]] = ..., ignore_eos: _Optional[bool] = ...) -> None: ...
+
+class Processing(_message.Message):
+    __slots__ = ("bias_ids", "biases", "repetition_penalty", "frequency_penalty", "presence_penalty", "min_tokens", "eos_ids")
+    BIAS_IDS_FIELD_NUMBER: _ClassVar[int]
+    BIASES_FIELD_NUMBER: _ClassVar[int]
+    REPETITION_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    FREQUENCY_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    PRESENCE_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    MIN_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    EOS_IDS_FIELD_NUMBER: _ClassVar[int]
+    bias_ids: _containers.RepeatedScalarFieldContainer[int]
+    biases: _containers.RepeatedScalarFieldContainer[float]
+    repetition_penalty: float
+    frequency_penalty: float
+    presence_penalty: float
+    min_tokens: int
+    eos_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, bias_ids: _Optional[_Iterable[int]] = ..., biases: _Optional[_Iterable[float]] = ..., repetition_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., min_tokens: _Optional[int] = ..., eos_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Draft(_message.Message):
     __slots__ = ("ids", "entropies", "rows")

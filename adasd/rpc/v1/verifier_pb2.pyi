@@ -18,20 +18,22 @@ EMISSION_RECOVERED: Emission
 EMISSION_BONUS: Emission
 
 class VerifyRequest(_message.Message):
-    __slots__ = ("context", "sampling", "draft", "acceptance", "state", "round")
+    __slots__ = ("context", "sampling", "draft", "acceptance", "state", "round", "top_logprobs")
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     DRAFT_FIELD_NUMBER: _ClassVar[int]
     ACCEPTANCE_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
+    TOP_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     context: _common_pb2.Context
     sampling: _common_pb2.Sampling
     draft: _common_pb2.Draft
     acceptance: str
     state: bytes
     round: int
-    def __init__(self, context: _Optional[_Union[_common_pb2.Context, _Mapping]] = ..., sampling: _Optional[_Union[_common_pb2.Sampling, _Mapping]] = ..., draft: _Optional[_Union[_common_pb2.Draft, _Mapping]] = ..., acceptance: _Optional[str] = ..., state: _Optional[bytes] = ..., round: _Optional[int] = ...) -> None: ...
+    top_logprobs: int
+    def __init__(self, context: _Optional[_Union[_common_pb2.Context, _Mapping]] = ..., sampling: _Optional[_Union[_common_pb2.Sampling, _Mapping]] = ..., draft: _Optional[_Union[_common_pb2.Draft, _Mapping]] = ..., acceptance: _Optional[str] = ..., state: _Optional[bytes] = ..., round: _Optional[int] = ..., top_logprobs: _Optional[int] = ...) -> None: ...
 
 class Judgement(_message.Message):
     __slots__ = ("distance", "exact", "accepted", "loss", "floored")
@@ -48,7 +50,7 @@ class Judgement(_message.Message):
     def __init__(self, distance: _Optional[float] = ..., exact: _Optional[bool] = ..., accepted: _Optional[bool] = ..., loss: _Optional[float] = ..., floored: _Optional[bool] = ...) -> None: ...
 
 class VerifyReply(_message.Message):
-    __slots__ = ("round", "base", "tokens", "accepted", "emission", "judgements", "timing")
+    __slots__ = ("round", "base", "tokens", "accepted", "emission", "judgements", "timing", "logprobs")
     ROUND_FIELD_NUMBER: _ClassVar[int]
     BASE_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -56,6 +58,7 @@ class VerifyReply(_message.Message):
     EMISSION_FIELD_NUMBER: _ClassVar[int]
     JUDGEMENTS_FIELD_NUMBER: _ClassVar[int]
     TIMING_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     round: int
     base: int
     tokens: bytes
@@ -63,4 +66,15 @@ class VerifyReply(_message.Message):
     emission: Emission
     judgements: _containers.RepeatedCompositeFieldContainer[Judgement]
     timing: _common_pb2.Timing
-    def __init__(self, round: _Optional[int] = ..., base: _Optional[int] = ..., tokens: _Optional[bytes] = ..., accepted: _Optional[int] = ..., emission: _Optional[_Union[Emission, str]] = ..., judgements: _Optional[_Iterable[_Union[Judgement, _Mapping]]] = ..., timing: _Optional[_Union[_common_pb2.Timing, _Mapping]] = ...) -> None: ...
+    logprobs: _containers.RepeatedCompositeFieldContainer[TokenLogprobs]
+    def __init__(self, round: _Optional[int] = ..., base: _Optional[int] = ..., tokens: _Optional[bytes] = ..., accepted: _Optional[int] = ..., emission: _Optional[_Union[Emission, str]] = ..., judgements: _Optional[_Iterable[_Union[Judgement, _Mapping]]] = ..., timing: _Optional[_Union[_common_pb2.Timing, _Mapping]] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprobs, _Mapping]]] = ...) -> None: ...
+
+class TokenLogprobs(_message.Message):
+    __slots__ = ("logprob", "top_ids", "top")
+    LOGPROB_FIELD_NUMBER: _ClassVar[int]
+    TOP_IDS_FIELD_NUMBER: _ClassVar[int]
+    TOP_FIELD_NUMBER: _ClassVar[int]
+    logprob: float
+    top_ids: _containers.RepeatedScalarFieldContainer[int]
+    top: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, logprob: _Optional[float] = ..., top_ids: _Optional[_Iterable[int]] = ..., top: _Optional[_Iterable[float]] = ...) -> None: ...

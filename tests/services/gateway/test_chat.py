@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from adasd.core.decoding import TokenBoundary
 from adasd.core.errors import AdasdError, DeadlineExceeded, NumericalFault, ServiceUnavailable
 from adasd.core.stopping import stopping_rule
-from adasd.core.types import SamplingParams
+from adasd.core.types import PLAIN, SamplingParams
 from services.gateway.admission import Admission, PromptLimits
 from services.gateway.text import ChatText
 from tests.services.gateway.conftest import Gateway, events
@@ -212,6 +213,7 @@ async def test_a_session_records_all_that_its_text_depends_on(gateway: Gateway) 
         "temperature": 1.0, "top_k": 5, "top_p": 1.0, "min_p": 0.0, "seed": 2**64 - 1, "choice": 0,
         "stopping": "adasd", "acceptance": "adasd-anchored", "max_candidates": 4, "max_tokens": 5,
         "context_length": 200, "eos_ids": [0], "stop": ["x", "yz"], "seeded": True, "window": 0.0, "cost_profile": None,
+        "ignore_eos": False, "processing": asdict(PLAIN) | {"logit_bias": [], "eos_ids": []},
         "presentation": {
             "answer": body["id"], "model": "toy", "created": body["created"], "include_usage": False, "trace": False,
             "fingerprint": body["system_fingerprint"],
