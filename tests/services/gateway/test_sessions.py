@@ -75,7 +75,7 @@ async def test_a_resumable_answer_goes_on_without_its_client(
     session, name = await leave(server, max_tokens=60, resumable={"window_s": 60})
     gateway.peers.held[3].set()
     await reached(gateway, session, expected.finish)
-    assert gateway.services.capacity.in_hand == 0
+    await until(lambda: gateway.services.capacity.in_hand == 0)
     rest = told(await resume(other, session, name))
     assert expected.text.endswith(rest.text)
     assert len(expected.text) - len(rest.text) == int(name.split("-")[0])
