@@ -13,7 +13,7 @@ from adasd.core.errors import Conflict
 from adasd.core.messages import ModelInfo
 from adasd.core.progress import Counters, GenerationState
 from adasd.core.stopping import stopping_rule
-from adasd.core.types import SamplingParams
+from adasd.core.types import Processing, SamplingParams
 from adasd.state.base import SessionRecord, StoredSession
 from services.gateway.admission import Admitted, Rules
 from services.gateway.costs import LiveCosts
@@ -89,7 +89,7 @@ class Session:
         generation = GenerationRequest(
             session=record.session,
             prompt=tuple(record.prompt),
-            sampling=_picked(SamplingParams, stored),
+            sampling=_sampling(stored),
             stopping=stopping_rule(rules.stopping, rules.max_candidates, costs.source(cost_profile is not None)),
             acceptance=rules.acceptance,
             max_tokens=stored["max_tokens"],
@@ -128,6 +128,16 @@ def _picked(kind: type[T], stored: Mapping[str, Any]) -> T:
     """A dataclass from those of its fields that were stored; an older release knew fewer."""
     names = {known.name for known in fields(kind)}  # type: ignore[arg-type]
     return kind(**{name: value for name, value in stored.items() if name in names})
+
+
+def _sampling(stored: Mapping[str, Any]) -> SamplingParams:
+    processing = {name: _tuples(value) for name, value in stored.get("processing", {}).items()}
+    return _picked(SamplingParams, {**stored, "processing": _picked(Processing, processing)})
+
+
+def _tuples(value: Any) -> Any:
+    """Lists as the tuples they were: JSON knows none."""
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def fingerprints(target: ModelInfo, draft: ModelInfo | None) -> dict[str, str]:
