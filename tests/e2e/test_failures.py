@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from adasd.cli.sse import stream_chat
+from adasd.bench.sse import stream_chat
 from tests.e2e.conftest import DRAFTS, TOY, Served, serve
 
 SLOW = ",delay_ms=4"

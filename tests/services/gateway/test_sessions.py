@@ -18,6 +18,7 @@ from tests.services.gateway.test_lifecycle import until
 from tests.services.gateway.test_resume import let_go, resume, running_session, streamed, told
 
 GREEDY = {"temperature": 0}
+JSON = [(b"content-type", b"application/json")]
 
 
 @pytest.fixture(autouse=True)
@@ -152,7 +153,7 @@ async def test_a_turn_whose_client_leaves_before_it_begins_is_no_obstacle(
     body = orjson.dumps(asked(session=first.session))
     messages: asyncio.Queue[Any] = asyncio.Queue()
     messages.put_nowait({"type": "http.request", "body": body, "more_body": False})
-    scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": [], "query_string": b""}
+    scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": JSON, "query_string": b""}
 
     async def send(message: Any) -> None:
         """Nobody reads it."""
