@@ -95,6 +95,7 @@ class Telling:
         while self._lease is not None:
             idle = time.monotonic() - max(left, self._lease.followed_at)
             if idle >= self.session.window:
+                self._lease.kept = True
                 return
             await asyncio.sleep(min(self.session.window - idle, self._store.lease / RENEWALS))
 

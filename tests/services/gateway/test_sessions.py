@@ -128,7 +128,16 @@ async def test_a_second_request_on_a_running_session_is_a_conflict(gateway: Gate
     assert (await running).finish
 
 
-async def test_the_next_turn_after_a_stop_button_works_at_once(gateway: Gateway, server: httpx.AsyncClient) -> None:
+async def test_the_next_turn_after_a_stop_button_works_at_once(
+    gateway: Gateway, server: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renew, released = gateway.store.renew, []
+
+    async def watched(ownership: Any, release: bool = False) -> int:
+        released.append(release)
+        return await renew(ownership, release)
+
+    monkeypatch.setattr(gateway.store, "renew", watched)
     gateway.peers.held = {3: asyncio.Event()}
     session, _ = await leave(server, max_tokens=60)
     gateway.peers.held.clear()
@@ -136,6 +145,7 @@ async def test_the_next_turn_after_a_stop_button_works_at_once(gateway: Gateway,
     assert reply.status_code == 200, reply.text
     assert reply.headers["x-session-id"] == session
     assert reply.json()["usage"]["prompt_tokens"] == len("user: hello\nassistant: ")
+    assert True not in released, "it was nobody's before it had ended"
 
 
 async def test_a_turn_whose_client_leaves_before_it_begins_is_no_obstacle(
