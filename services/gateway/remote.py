@@ -49,6 +49,7 @@ class RemoteOptions:
     draft_deadline: for one round; later rounds do not wait for a drafter that is still busy with an earlier one.
     drafter_wait: how long a seeded request waits for a drafter before a round without candidates.
     drafter_backoff: rounds without candidates after a failure, before the drafter is tried again.
+    drafter_prefill: whether the drafter reads a prompt while the verifier does, not only when candidates are wanted.
     info_deadline: for an answer to Info. tls: with all services alike.
     """
 
@@ -62,6 +63,7 @@ class RemoteOptions:
     draft_deadline: float = 2.0
     drafter_wait: float = 10.0
     drafter_backoff: float = 0.5
+    drafter_prefill: bool = True
     info_deadline: float = 5.0
     tls: ClientTls = field(default_factory=ClientTls)
 
@@ -155,7 +157,7 @@ class RemoteDrafter:
         self.timing = Timing()
 
     def prefill(self, context: Context) -> None:
-        if self._client.refusal is not None:
+        if self._client.refusal is not None or not self._client.options.drafter_prefill:
             return
         try:
             self._stream.send(context, self._question(DraftPlan(0), 0))
