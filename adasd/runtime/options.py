@@ -19,7 +19,7 @@ class RuntimeOptions:
 
     device: as torch names it. threads: of torch on the CPU, in the whole process; None leaves them as they are.
     dtype: of weights and products. On the CPU models of the Llama family keep everything else in float32, and may be
-    multiplied in int8, which others may not. None: bfloat16 for such a draft if the processor knows it, else float32.
+    multiplied in int8, which others may not. None: float32 on the CPU, elsewhere the folder's own.
     prefill_chunk: positions of prompts read at a time; running_chunk: the same beside running streams.
     kv_positions: positions of KV for all sessions together; None: as many as half the free memory holds.
     support: entries of a draft row; None sends the whole vocabulary.
