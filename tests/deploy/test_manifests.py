@@ -41,6 +41,7 @@ FILES = [
     *ROOT.glob("docker-compose*.yml"),
     *K8S.rglob("*.yaml"),
     ROOT / "docs" / "deploy.md",
+    ROOT / "docs" / "operate.md",
 ]
 VARIABLE = re.compile(r"ADASD_(?:GATEWAY|DRAFTER|VERIFIER)_[A-Z_]*[A-Z]")
 
