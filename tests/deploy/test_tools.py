@@ -104,7 +104,7 @@ def test_every_component_fits_the_base(component: str, tmp_path: Path) -> None:
 
 def test_of_a_group_of_ranks_the_first_serves_and_all_talk(tmp_path: Path) -> None:
     schemas = pytest.importorskip("kubernetes_validate")
-    objects = overlaid(tmp_path, "gpu", "autoscaling-hpa", "tensor-parallel")
+    objects = overlaid(tmp_path, "gpu", "autoscaling-hpa", "tensor-parallel", "mtls")
     group = only(objects, "LeaderWorkerSet", "verifier-group")
     name, template = group["metadata"]["name"], group["spec"]["leaderWorkerTemplate"]
     found = only(objects, "Service", "verifier")["spec"]["selector"].items()
@@ -116,7 +116,7 @@ def test_of_a_group_of_ranks_the_first_serves_and_all_talk(tmp_path: Path) -> No
         schemas.validate(pod_object, schemas.latest_version(), strict=True)
         (container,) = pod["containers"]
         assert (found <= labels.items()) is (role == "leaderTemplate")
-        assert sum(key.endswith("Probe") for key in container) == probes
+        assert sum("exec" in settings for key, settings in container.items() if key.endswith("Probe")) == probes
         assert container["envFrom"][0]["configMapRef"]["name"] in made
         assert drains(pod)
     # LeaderWorkerSet makes a Service of the group's name, and labels the pods with it.
