@@ -76,7 +76,9 @@ def test_documented_defaults_are_those_of_the_code() -> None:
 
 def test_every_page_is_linked_from_the_readme_and_every_link_leads_somewhere() -> None:
     pages = {path: path.read_text() for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))}
-    anchors = {path: {_anchor(title) for title in re.findall("^#+ (.*)$", text, re.M)} for path, text in pages.items()}
+    anchors = {
+        path: {_anchor(title) for title in re.findall("^#+ (.*)$", text, re.MULTILINE)} for path, text in pages.items()
+    }
     linked = set()
     for path, text in pages.items():
         for target, fragment in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", text):
