@@ -60,7 +60,8 @@ class RemotePeers:
 
     def verifier(self, request: GenerationRequest) -> RemoteVerifier:
         weights = self.target.weights_fingerprint if self.target else None
-        return self.verifiers.open(request.session, request.sampling, request.acceptance, weights)
+        asked = request.session, request.sampling, request.acceptance, weights, request.top_logprobs
+        return self.verifiers.open(*asked)
 
     async def verifier_fits(self) -> None:
         """Raises ServiceUnavailable if no verifier answers, or one whose peers or tokenizer are of another kind."""

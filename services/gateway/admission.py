@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 
 from adasd.core.errors import ContextLengthExceeded, InvalidRequest, ModelNotFound
 from adasd.core.messages import ModelInfo
-from adasd.core.stopping import stopping_rule
-from adasd.core.types import SamplingParams
+from adasd.core.stopping import StoppingRule, stopping_rule
+from adasd.core.types import Processing, SamplingParams
 from adasd.core.verification import verification
+from services.gateway.completions_schema import Prompt, parse_completion_request
 from services.gateway.costs import LiveCosts
 from services.gateway.request import SESSION_BYTES, GenerationRequest
-from services.gateway.schema import ChatRequest, Message, Speculation, parse_chat_request
+from services.gateway.schema import Asked, Message, Speculation, parse_chat_request
 from services.gateway.text import ChatText
 
 SEED_BITS = 64
@@ -54,12 +55,49 @@ class PromptLimits:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A request that will be answered. cost_profile: version of the stated costs that its text depends on, if any."""
+    """A request that will be answered. cost_profile: version of the stated costs that its text depends on, if any.
 
-    chat: ChatRequest
+    generations: one a choice, in their order. echoes: what each choice's text begins with.
+    """
+
+    asked: Asked
     rules: Rules
-    generation: GenerationRequest
+    generations: tuple[GenerationRequest, ...]
+    echoes: tuple[str, ...]
     cost_profile: str | None = None
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Of each prompt once."""
+        return sum(len(request.prompt) for request in self.generations if request.sampling.choice == 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Outline:
+    """A request but for its prompts. pinned: its text depends on the stated costs."""
+
+    rules: Rules
+    sampling: SamplingParams
+    stopping: StoppingRule
+    context_length: int
+    eos_ids: frozenset[int]
+    pinned: bool
+
+    def generation(self, asked: Asked, prompt: tuple[int, ...], max_tokens: int, choice: int) -> GenerationRequest:
+        """One choice."""
+        return GenerationRequest(
+            session=secrets.token_bytes(SESSION_BYTES),
+            prompt=prompt,
+            sampling=replace(self.sampling, choice=choice),
+            stopping=self.stopping,
+            acceptance=self.rules.acceptance,
+            max_tokens=max_tokens,
+            context_length=self.context_length,
+            eos_ids=self.eos_ids,
+            stop=asked.stop,
+            seeded=asked.seed is not None,
+            top_logprobs=asked.wanted_logprobs,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,45 +127,82 @@ class Admission:
         return self.text.encode([message.for_template() for message in messages])
 
     def admit(self, body: bytes, target: ModelInfo) -> Admitted:
-        """Parse, check, tokenise. Takes as long as the prompt is long: not for the event loop.
+        """Parse, check, tokenise a chat. Takes as long as the prompt is long: not for the event loop.
 
         Raises InvalidRequest naming the parameter, ModelNotFound, ContextLengthExceeded.
         """
         chat = parse_chat_request(body)
-        self.require_model(chat.model)
-        rules = self.rules.overridden(chat.speculation)
-        sampling = _sampling(chat)
-        pinned = _depends_on_costs(rules, sampling) and chat.seed is not None
+        outline = self._outline(chat, target)
+        return self._admitted(chat, outline, [self.prompt(chat.messages)], [""], "messages")
+
+    def admit_completion(self, body: bytes, target: ModelInfo) -> Admitted:
+        """As `admit`, of texts that go on."""
+        asked = parse_completion_request(body)
+        outline = self._outline(asked, target)
+        self.limits.check([prompt for prompt in asked.prompt if isinstance(prompt, str)], "prompt", "")
+        prompts = [self._ids(prompt, target.vocabulary) for prompt in asked.prompt]
+        echoes = [self._text(prompt) if asked.echo else "" for prompt in asked.prompt]
+        return self._admitted(asked, outline, prompts, echoes, "prompt")
+
+    def _ids(self, prompt: Prompt, vocabulary: int) -> tuple[int, ...]:
+        if isinstance(prompt, str):
+            return self.text.encode_text(prompt)
+        if max(prompt) >= vocabulary:
+            raise InvalidRequest(f"this model has {vocabulary} ids, from 0; got {max(prompt)}", "prompt")
+        return prompt
+
+    def _text(self, prompt: Prompt) -> str:
+        return prompt if isinstance(prompt, str) else self.text.decode(prompt)
+
+    def _outline(self, asked: Asked, target: ModelInfo) -> _Outline:
+        """Check all but the prompts."""
+        self.require_model(asked.model)
+        rules = self.rules.overridden(asked.speculation)
+        eos_ids = self.text.eos_ids | set(target.eos_ids)
+        sampling = _sampling(asked, eos_ids, target.vocabulary)
+        pinned = _depends_on_costs(rules, sampling) and asked.seed is not None
         stopping = stopping_rule(rules.stopping, rules.max_candidates, self.costs.source(pinned))
         verification(rules.acceptance)
-        prompt = self.prompt(chat.messages)
-        generation = GenerationRequest(
-            session=secrets.token_bytes(SESSION_BYTES),
-            prompt=prompt,
-            sampling=sampling,
-            stopping=stopping,
-            acceptance=rules.acceptance,
-            max_tokens=self._max_tokens(chat.asked_tokens, len(prompt), target.context_length),
-            context_length=target.context_length,
-            eos_ids=self.text.eos_ids | set(target.eos_ids),
-            stop=chat.stop,
-            seeded=chat.seed is not None,
+        return _Outline(
+            rules, sampling, stopping, target.context_length, frozenset() if asked.ignore_eos else eos_ids, pinned
         )
-        return Admitted(chat, rules, generation, self.costs.prior.version if pinned else None)
 
-    def _max_tokens(self, asked: int | None, prompt: int, context_length: int) -> int:
+    def _admitted(
+        self, asked: Asked, outline: _Outline, prompts: Sequence[tuple[int, ...]], echoes: Sequence[str], param: str
+    ) -> Admitted:
+        """param: where the prompts stand in the request."""
+        _check_choices(asked, len(prompts) * asked.n)
+        limits = [
+            self._max_tokens(asked.asked_tokens, len(prompt), outline.context_length, param) for prompt in prompts
+        ]
+        generations = tuple(
+            outline.generation(asked, prompt, limit, choice)
+            for prompt, limit in zip(prompts, limits, strict=True)
+            for choice in range(asked.n)
+        )
+        each = tuple(echo for echo in echoes for _ in range(asked.n))
+        return Admitted(asked, outline.rules, generations, each, self.costs.prior.version if outline.pinned else None)
+
+    def _max_tokens(self, asked: int | None, prompt: int, context_length: int, param: str) -> int:
         """At least 1; an answer longer than the context ends with the context."""
         if prompt == 0:
-            raise InvalidRequest("these messages make an empty prompt", "messages")
+            raise InvalidRequest(f"{param}: this makes an empty prompt", param)
         room = context_length - prompt
         if room < 1:
             raise ContextLengthExceeded(
-                f"this model's context is {context_length} tokens and these messages are {prompt} tokens;"
+                f"this model's context is {context_length} tokens and {param} has {prompt} tokens;"
                 " that leaves no room for an answer",
-                "messages",
+                param,
             )
         wanted = self.default_max_tokens if asked is None else asked
         return room if wanted is None else min(wanted, room)
+
+
+def _check_choices(asked: Asked, choices: int) -> None:
+    """Several choices have a session each: none of them is the request's."""
+    for name in ("session", "resumable") if choices > 1 else ():
+        if getattr(asked, name) is not None:
+            raise InvalidRequest(f"{name} is not supported with several choices", name)
 
 
 def _depends_on_costs(rules: Rules, sampling: SamplingParams) -> bool:
@@ -136,7 +211,26 @@ def _depends_on_costs(rules: Rules, sampling: SamplingParams) -> bool:
     return rules.stopping == "marginal" and not (coupled or sampling.greedy)
 
 
-def _sampling(chat: ChatRequest) -> SamplingParams:
-    """Negative seeds are taken modulo 2^64; without a seed one is drawn."""
-    seed = secrets.randbits(SEED_BITS) if chat.seed is None else chat.seed % 2**SEED_BITS
-    return SamplingParams(chat.temperature, max(chat.top_k, 0), chat.top_p, chat.min_p, seed)
+def _sampling(asked: Asked, eos_ids: Collection[int], vocabulary: int) -> SamplingParams:
+    """Of the first choice. Negative seeds are taken modulo 2^64; without a seed one is drawn. Raises InvalidRequest."""
+    if asked.logit_bias and asked.logit_bias[-1][0] >= vocabulary:
+        raise InvalidRequest(
+            f"logit_bias: this model has {vocabulary} ids, from 0; got {asked.logit_bias[-1][0]}", "logit_bias"
+        )
+    processing = Processing(
+        logit_bias=asked.logit_bias,
+        repetition_penalty=asked.repetition_penalty,
+        frequency_penalty=asked.frequency_penalty,
+        presence_penalty=asked.presence_penalty,
+        min_tokens=asked.min_tokens,
+        eos_ids=tuple(sorted(token for token in eos_ids if token < vocabulary)) if asked.min_tokens else (),
+    )
+    return SamplingParams(
+        temperature=asked.temperature,
+        top_k=max(asked.top_k, 0),
+        top_p=asked.top_p,
+        min_p=asked.min_p,
+        seed=secrets.randbits(SEED_BITS) if asked.seed is None else asked.seed % 2**SEED_BITS,
+        processing=processing,
+        ignore_eos=asked.ignore_eos,
+    )

@@ -1,10 +1,10 @@
-"""The gateway's HTTP interface: OpenAI's chat completions, models, probes, metrics, and a page to try it all."""
+"""The gateway's HTTP interface: OpenAI's chats and completions, models, probes, metrics, and a page to try it all."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import resources
@@ -19,13 +19,16 @@ from starlette.responses import Response
 
 from adasd import __version__
 from adasd.core.errors import AdasdError
-from services.gateway.admission import Admission
+from adasd.core.messages import ModelInfo
+from services.gateway.admission import Admission, Admitted
 from services.gateway.body import Bodies
-from services.gateway.chat import ChatAnswer
+from services.gateway.chat import Answer
+from services.gateway.choices import Choice
+from services.gateway.completions_schema import CompletionRequest
 from services.gateway.documentation import (
     OF_GATE,
+    answer_replies,
     body_of,
-    chat_replies,
     complete,
     readiness_replies,
     replies,
@@ -35,14 +38,24 @@ from services.gateway.engine import Engine
 from services.gateway.errors import error_response, http_error_response, json_response
 from services.gateway.middleware import Bounded, RequestLog
 from services.gateway.readiness import Capacity, Readiness
-from services.gateway.replies import Alive, Model, ModelList, Version
+from services.gateway.replies import (
+    Alive,
+    ChatCompletion,
+    ChatCompletionChunk,
+    Model,
+    ModelList,
+    TextCompletion,
+    TextCompletionChunk,
+    Version,
+)
 from services.gateway.schema import ChatRequest
 from services.gateway.security import METRICS_PATH, Edge, Gate, SecureHeaders, principal_of
 from services.gateway.session_routes import add_sessions
 from services.gateway.telling import Telling
 from services.gateway.tokenizing import TOKENIZER_PATHS, add_tokenizer
 
-CHAT_PATH = "/v1/chat/completions"
+CHAT_PATH, COMPLETIONS_PATH = "/v1/chat/completions", "/v1/completions"
+BOUNDED = (CHAT_PATH, COMPLETIONS_PATH, *TOKENIZER_PATHS)
 PROBES = ("/healthz", "/readyz", METRICS_PATH)
 CLIENT_GONE_STATUS = 499
 PAGE_POLICY = (
@@ -80,7 +93,7 @@ def create_app(services: GatewayServices) -> FastAPI:
     app.exception_handler(AdasdError)(_domain_error)
     app.exception_handler(HTTPException)(_http_error)
     app.exception_handler(ClientDisconnect)(_client_gone)
-    _add_chat(app, services)
+    _add_generation(app, services)
     add_sessions(app, services.engine, services.readiness, services.capacity, services.resume_wait)
     _add_models(app, services)
     add_tokenizer(app, services.admission, services.bodies, services.engine.peers)
@@ -98,7 +111,7 @@ def _middleware(services: GatewayServices) -> list[Middleware]:
         Middleware(RequestLog, quiet=PROBES),
         *services.edge.cors,
         Middleware(Gate, edge=services.edge, metrics=metrics),
-        Middleware(Bounded, paths=(CHAT_PATH, *TOKENIZER_PATHS), capacity=services.capacity, metrics=metrics),
+        Middleware(Bounded, paths=BOUNDED, capacity=services.capacity, metrics=metrics),
     ]
 
 
@@ -111,31 +124,50 @@ async def _probing(services: GatewayServices) -> AsyncIterator[None]:
         await watch
 
 
-def _add_chat(app: FastAPI, services: GatewayServices) -> None:
-    engine, metrics = services.engine, services.engine.metrics
+def _add_generation(app: FastAPI, services: GatewayServices) -> None:
+    names, admission = services.admission.names, services.admission
 
     @app.post(
         CHAT_PATH,
-        openapi_extra=body_of(ChatRequest, services.admission.names),
-        responses=chat_replies(),
+        openapi_extra=body_of(ChatRequest, names),
+        responses=answer_replies(ChatCompletion, ChatCompletionChunk),
         response_model=None,
     )
     async def chat_completions(request: Request) -> Response:
-        arrived = time.perf_counter()
-        try:
-            services.readiness.require()
-            target = engine.peers.target
-            assert target is not None, "ready means that the verifier has answered"
-            body = await services.bodies.read(request)
-            admitted = await services.bodies.work(services.admission.admit, body, target)
-            turn = await engine.turn(admitted, principal_of(request.scope))
-        except (AdasdError, HTTPException) as error:
-            metrics.refused(type(error).__name__)
-            raise
-        metrics.admitted(len(admitted.generation.prompt))
-        handing_over = services.capacity.handing_over
-        telling = Telling(engine, turn.session, None, handing_over, services.resume_wait, arrived)
-        return ChatAnswer(engine, turn, telling, services.capacity, admitted.chat.stream)
+        return await _answer(services, request, admission.admit)
+
+    @app.post(
+        COMPLETIONS_PATH,
+        openapi_extra=body_of(CompletionRequest, names),
+        responses=answer_replies(TextCompletion, TextCompletionChunk),
+        response_model=None,
+    )
+    async def completions(request: Request) -> Response:
+        return await _answer(services, request, admission.admit_completion)
+
+
+async def _answer(
+    services: GatewayServices, request: Request, admit: Callable[[bytes, ModelInfo], Admitted]
+) -> Response:
+    """The answer to a request, all of whose choices can begin. admit: of its interface."""
+    arrived, engine, metrics = time.perf_counter(), services.engine, services.engine.metrics
+    try:
+        services.readiness.require()
+        target = engine.peers.target
+        assert target is not None, "ready means that the verifier has answered"
+        body = await services.bodies.read(request)
+        admitted = await services.bodies.work(admit, body, target)
+        turns = await engine.turns(admitted, principal_of(request.scope))
+    except (AdasdError, HTTPException) as error:
+        metrics.refused(type(error).__name__)
+        raise
+    metrics.admitted(admitted.prompt_tokens)
+    handing_over = services.capacity.handing_over
+    choices = [
+        Choice(engine, Telling(engine, turn.session, None, handing_over, services.resume_wait, arrived), turn)
+        for turn in turns
+    ]
+    return Answer(engine, choices, services.capacity, admitted.asked.stream, len(choices) - 1)
 
 
 def _add_models(app: FastAPI, services: GatewayServices) -> None:

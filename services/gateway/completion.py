@@ -1,32 +1,33 @@
-"""The bodies of one chat completion: chunks of a stream, or the whole answer. Shapes as OpenAI documents them."""
+"""The bodies of one answer: chunks of a stream, or the whole. Shapes as OpenAI documents them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from adasd.core.messages import ModelInfo
-from adasd.core.progress import GenerationState
+from adasd.core.progress import Counters, GenerationState
+from services.gateway.admission import Rules
+from services.gateway.choices import Choice
 from services.gateway.round_times import RoundTimes
-from services.gateway.sessions import Session
+from services.gateway.sessions import Kind, Presentation, Session
 from services.gateway.transcript import Passage
 
 Body = dict[str, Any]
 
+_OBJECTS: dict[Kind, tuple[str, str]] = {
+    "chat": ("chat.completion", "chat.completion.chunk"),
+    "text": ("text_completion", "text_completion"),
+}
 
-def system_fingerprint(target: ModelInfo, draft: ModelInfo | None, cost_profile: str | None) -> str:
-    """Changes with the weights behind an answer, and with the costs where its text depends on them."""
-    drafted = draft.weights_fingerprint[:8] if draft else "none"
-    return "_".join(["fp", target.weights_fingerprint[:8], drafted, *([cost_profile] if cost_profile else [])])
 
-
-def speculation_record(state: GenerationState, stopping: str, acceptance: str) -> Body:
+def speculation_record(counters: Counters, threshold: float | None, rules: Rules) -> Body:
     """What speculation did for one answer.
 
     drafts: rounds with candidates. relaxed: candidates accepted only by relaxation; relaxed_loss: ln(q/p) of those,
-    nats. threshold: entropy at which drafting stops by now, bits; null before the first rejection.
+    nats. threshold: entropy at which drafting stops by now, bits; null before the first rejection, and where several
+    choices have one each.
     """
-    counters = state.counters
     return {
         "rounds": counters.rounds,
         "drafts": counters.drafts,
@@ -35,61 +36,120 @@ def speculation_record(state: GenerationState, stopping: str, acceptance: str) -
         "relaxed": counters.relaxed,
         "mean_acceptance_length": counters.mean_acceptance_length,
         "acceptance_rate": counters.acceptance_rate,
-        "threshold": state.acceptance.rejected_entropy.mean,
+        "threshold": threshold,
         "relaxed_loss_mean": counters.loss_total / counters.relaxed if counters.relaxed else None,
         "relaxed_loss_max": counters.loss_max if counters.relaxed else None,
         "floored": counters.floored,
-        "stopping": stopping,
-        "acceptance": acceptance,
+        "stopping": rules.stopping,
+        "acceptance": rules.acceptance,
     }
+
+
+def speculative_decoding(counters: Counters) -> Body:
+    """The same in vLLM's words, whose mean counts rounds with candidates only."""
+    length = 1 + counters.accepted / counters.drafts if counters.drafts else None
+    return {
+        "num_drafts": counters.drafts,
+        "num_draft_tokens": counters.drafted,
+        "num_accepted_tokens": counters.accepted,
+        "acceptance_rate": counters.acceptance_rate,
+        "mean_acceptance_length": length,
+    }
+
+
+def account(sessions: Sequence[Session], states: Sequence[GenerationState], tokens: int) -> Body:
+    """What was used, and what speculation did, for all choices together."""
+    counters = _together([state.counters for state in states])
+    threshold = states[0].acceptance.rejected_entropy.mean if len(states) == 1 else None
+    return {
+        "usage": usage(sessions, tokens),
+        "speculation": speculation_record(counters, threshold, sessions[0].rules),
+        "metrics": {"speculative_decoding": speculative_decoding(counters)},
+    }
+
+
+def usage(sessions: Sequence[Session], tokens: int) -> Body:
+    """A prompt with several choices counts once."""
+    generations = (session.generation for session in sessions)
+    prompt = sum(len(request.prompt) for request in generations if request.sampling.choice == 0)
+    return {"prompt_tokens": prompt, "completion_tokens": tokens, "total_tokens": prompt + tokens}
+
+
+def _together(each: Sequence[Counters]) -> Counters:
+    return Counters(
+        rounds=sum(counters.rounds for counters in each),
+        drafts=sum(counters.drafts for counters in each),
+        drafted=sum(counters.drafted for counters in each),
+        accepted=sum(counters.accepted for counters in each),
+        relaxed=sum(counters.relaxed for counters in each),
+        loss_total=sum(counters.loss_total for counters in each),
+        loss_max=max(counters.loss_max for counters in each),
+        floored=sum(counters.floored for counters in each),
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
     """The bodies of one answer."""
 
-    session: Session
+    choices: Sequence[Choice]
 
-    def role_chunk(self) -> Body:
-        return self._chunk({"role": "assistant", "content": ""})
+    def chunk(self, choice: Body) -> Body:
+        chunk = {**self._head(streamed=True), "choices": [choice]}
+        if not self._presentation.include_usage:
+            return chunk
+        return {**chunk, "usage": usage(self._sessions, self._tokens) if self._presentation.continuous_usage else None}
 
-    def content_chunk(self, passage: Passage, times: RoundTimes) -> Body:
-        chunk = self._chunk({"content": "".join(passage.pieces)})
-        step, pieces = passage.step, passage.pieces
-        if self.session.presentation.trace and step is not None:
-            marks = {"accepted": step.verdict.accepted, "tokens": len(pieces), "pieces": pieces}
-            chunk["adasd"] = {**marks, "drafted": len(step.draft), "timing": times.as_dict()}
+    def passage_chunk(self, choice: Choice, passage: Passage) -> Body:
+        """What a choice goes on with."""
+        chunk = self.chunk(choice.writer.piece("".join(passage.pieces), choice.taken()))
+        if self._presentation.trace and passage.step is not None:
+            chunk["adasd"] = _trace(passage, choice.telling.times)
         return chunk
 
-    def finish_chunk(self, state: GenerationState) -> Body:
-        return self._chunk({}, state.finish_reason)
+    def usage_chunk(self) -> Body:
+        return {**self._head(streamed=True), "choices": [], **self._account()}
 
-    def usage_chunk(self, state: GenerationState, tokens: int) -> Body:
-        return {**self._head("chat.completion.chunk"), "choices": [], **self.account(state, tokens)}
-
-    def body(self, text: str, state: GenerationState, tokens: int) -> Body:
+    def body(self) -> Body:
         """The whole answer."""
-        message = {"role": "assistant", "content": text, "refusal": None}
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": state.finish_reason}
-        return {**self._head("chat.completion"), "choices": [choice], **self.account(state, tokens)}
+        choices = [
+            choice.writer.whole("".join(choice.text), choice.taken(), end.finish_reason)
+            for choice, end in zip(self.choices, self._ends, strict=True)
+        ]
+        return {**self._head(streamed=False), "choices": choices, **self._account()}
 
-    def account(self, state: GenerationState, tokens: int) -> Body:
-        """What was used, and what speculation did."""
-        prompt, rules = len(self.session.generation.prompt), self.session.rules
-        usage = {"prompt_tokens": prompt, "completion_tokens": tokens, "total_tokens": prompt + tokens}
-        return {"usage": usage, "speculation": speculation_record(state, rules.stopping, rules.acceptance)}
+    def _account(self) -> Body:
+        return account(self._sessions, self._ends, self._tokens)
 
-    def _chunk(self, delta: Body, finish_reason: str | None = None) -> Body:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
-        chunk = {**self._head("chat.completion.chunk"), "choices": [choice]}
-        return {**chunk, "usage": None} if self.session.presentation.include_usage else chunk
+    @property
+    def _sessions(self) -> list[Session]:
+        return [choice.session for choice in self.choices]
 
-    def _head(self, kind: str) -> Body:
-        presentation = self.session.presentation
+    @property
+    def _ends(self) -> list[GenerationState]:
+        return [choice.end for choice in self.choices if choice.end is not None]
+
+    @property
+    def _tokens(self) -> int:
+        return sum(choice.tokens for choice in self.choices)
+
+    @property
+    def _presentation(self) -> Presentation:
+        return self.choices[0].session.presentation
+
+    def _head(self, streamed: bool) -> Body:
+        presentation = self._presentation
         return {
             "id": presentation.answer,
-            "object": kind,
+            "object": _OBJECTS[presentation.kind][streamed],
             "created": presentation.created,
             "model": presentation.model,
             "system_fingerprint": presentation.fingerprint,
         }
+
+
+def _trace(passage: Passage, times: RoundTimes) -> Body:
+    assert passage.step is not None, "only what is decoded here has times"
+    verdict, pieces = passage.step.verdict, passage.pieces
+    marks = {"accepted": verdict.accepted, "tokens": len(pieces), "pieces": pieces}
+    return {**marks, "drafted": len(passage.step.draft), "timing": times.as_dict()}

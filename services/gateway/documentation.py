@@ -7,19 +7,30 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from services.gateway.neutral import MESSAGE_FIELDS, REQUEST_FIELDS, STREAM_FIELDS, TOKENIZE_FIELDS, Neutral
-from services.gateway.replies import ChatCompletion, ChatCompletionChunk, Error, NotReady, Ready
-from services.gateway.schema import ChatRequest, Message, StreamOptions, Strict, TokenizeRequest
+from services.gateway.completions_schema import CompletionRequest
+from services.gateway.fields import Strict
+from services.gateway.neutral import (
+    COMPLETIONS_FIELDS,
+    MESSAGE_FIELDS,
+    REQUEST_FIELDS,
+    REQUIRED,
+    STREAM_FIELDS,
+    TOKENIZE_FIELDS,
+    Neutral,
+)
+from services.gateway.replies import ChatCompletionChunk, Error, NotReady, Ready, TextCompletionChunk
+from services.gateway.schema import ChatRequest, Message, StreamOptions, TokenizeRequest
 
 Document = dict[str, Any]
 
 _NEUTRAL: Mapping[type[Strict], Mapping[str, Neutral]] = {
     ChatRequest: REQUEST_FIELDS,
+    CompletionRequest: COMPLETIONS_FIELDS,
     Message: MESSAGE_FIELDS,
     StreamOptions: STREAM_FIELDS,
     TokenizeRequest: TOKENIZE_FIELDS,
 }
-NOT_NULL = {"model", "messages", "role", "content", "tokens"}
+NOT_NULL = {*REQUIRED, "tokens"}
 
 
 _ERRORS: Mapping[int, str] = {
@@ -51,16 +62,16 @@ def replies(ok: type[BaseModel] | None, errors: Sequence[int] = ()) -> dict[int 
     return described | ({200: {"model": ok, "description": "OK"}} if ok else {})
 
 
-def chat_replies() -> dict[int | str, Document]:
+def answer_replies(whole: type[BaseModel], chunk: type[BaseModel]) -> dict[int | str, Document]:
     """The answer, whole or as events."""
-    documented = replies(ChatCompletion, OF_CHAT)
-    documented[200]["content"] = {"text/event-stream": _events()}
+    documented = replies(whole, OF_CHAT)
+    documented[200]["content"] = {"text/event-stream": _events(chunk)}
     return documented
 
 
 def stream_replies() -> dict[int | str, Document]:
     """The answer as events only."""
-    events = {"description": "OK", "content": {"text/event-stream": _events()}}
+    events = {"description": "OK", "content": {"text/event-stream": _events(ChatCompletionChunk, TextCompletionChunk)}}
     return {200: events, **replies(None, OF_STREAM)}
 
 
@@ -95,9 +106,9 @@ def _error(status: int) -> Document:
     return {"model": Error, "description": _ERRORS[status], **headers}
 
 
-def _events() -> Document:
+def _events(*chunks: type[BaseModel]) -> Document:
     """Each event's `data` is a chunk or, as the last one, an error; a complete stream ends with `[DONE]`."""
-    kinds: tuple[type[BaseModel], ...] = (ChatCompletionChunk, Error)
+    kinds: tuple[type[BaseModel], ...] = (*chunks, Error)
     data = {
         "contentMediaType": "application/json",
         "contentSchema": {"anyOf": [_inlined(kind.model_json_schema()) for kind in kinds]},

@@ -12,7 +12,6 @@ from adasd.core.errors import AdasdError, Conflict, SessionNotFound
 from adasd.core.messages import ModelInfo
 from adasd.state.base import Claim, Commit, Ownership, SessionRecord, SessionStore, StoredSession
 from services.gateway.admission import Admitted
-from services.gateway.completion import system_fingerprint
 from services.gateway.costs import LiveCosts
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.peers import Peers
@@ -24,6 +23,12 @@ logger = logging.getLogger(__name__)
 FIRST_EPOCH = 1
 LET_GO_PAUSES = (0.05, 0.1, 0.2, 0.4)
 """Seconds between looks at a session whose client may just have left it, before its next turn is refused."""
+
+
+def system_fingerprint(target: ModelInfo, draft: ModelInfo | None, cost_profile: str | None) -> str:
+    """Changes with the weights behind an answer, and with the costs where its text depends on them."""
+    drafted = draft.weights_fingerprint[:8] if draft else "none"
+    return "_".join(["fp", target.weights_fingerprint[:8], drafted, *([cost_profile] if cost_profile else [])])
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +63,21 @@ class Engine:
     owner: str
     costs: LiveCosts = field(default_factory=LiveCosts)
 
-    async def turn(self, admitted: Admitted, principal: str) -> Turn:
-        """What an admitted request begins. Raises SessionNotFound for the session it names unless it is this
-        principal's, Conflict if that is running or was made by other models.
+    async def turns(self, admitted: Admitted, principal: str) -> list[Turn]:
+        """What an admitted request begins, one a choice. Raises SessionNotFound for the session it names unless it is
+        this principal's, Conflict if that is running or was made by other models.
         """
         fingerprint = system_fingerprint(self._target, self.peers.draft, admitted.cost_profile)
-        session = Session.of_request(admitted, fingerprint, principal)
-        named = admitted.chat.session
+        sessions, named = Session.of_request(admitted, fingerprint, principal), admitted.asked.session
         if named is None:
-            return Turn(session, None, AcceptanceState())
+            return [Turn(session, None, AcceptanceState()) for session in sessions]
+        (session,) = sessions
         former = await self._at_rest(bytes.fromhex(named), principal)
         require_models(former.record.models, self.models, finished=False)
         generation = replace(session.generation, session=former.record.session)
         session = replace(session, generation=generation, turn=former.record.turn + 1)
-        cold = admitted.chat.speculation.scope == "request"
-        return Turn(session, former, AcceptanceState() if cold else restored(former).acceptance)
+        cold = admitted.asked.speculation.scope == "request"
+        return [Turn(session, former, AcceptanceState() if cold else restored(former).acceptance)]
 
     async def begin(self, turn: Turn) -> Held:
         """Write the record of a turn, as its owner."""

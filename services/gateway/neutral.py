@@ -1,6 +1,6 @@
 """Fields that are not honoured, each with the values that ask for nothing: those pass, any other value is refused.
 
-Clients send such values without being asked (`n: 1`, `logit_bias: {}`, `tools: null`); null always asks for nothing.
+Clients send such values without being asked (`store: false`, `tools: []`); null always asks for nothing.
 """
 
 from __future__ import annotations
@@ -15,18 +15,13 @@ Neutral = tuple[object, ...]
 REQUEST_FIELDS: Mapping[str, Neutral] = {
     # OpenAI
     "audio": (),
-    "frequency_penalty": (0,),
     "function_call": ("none", "auto"),
     "functions": ([],),
-    "logit_bias": ({},),
-    "logprobs": (False,),
     "metadata": ({},),
     "modalities": (["text"],),
     "moderation": (),
-    "n": (1,),
     "parallel_tool_calls": (True, False),
     "prediction": (),
-    "presence_penalty": (0,),
     "prompt_cache_options": (),
     "prompt_cache_retention": (),
     "reasoning_effort": ("none",),
@@ -35,7 +30,6 @@ REQUEST_FIELDS: Mapping[str, Neutral] = {
     "store": (False,),
     "tool_choice": ("none", "auto"),
     "tools": ([],),
-    "top_logprobs": (0,),
     "verbosity": ("medium",),
     "web_search_options": (),
     # Sent by clients of other servers
@@ -46,16 +40,25 @@ REQUEST_FIELDS: Mapping[str, Neutral] = {
     "continue_final_message": (False,),
     "documents": ([],),
     "echo": (False,),
-    "ignore_eos": (False,),
     "include_stop_str_in_output": (False,),
     "length_penalty": (1,),
-    "min_tokens": (0,),
-    "repetition_penalty": (1,),
     "skip_special_tokens": (True,),
     "spaces_between_special_tokens": (True,),
     "stop_token_ids": ([],),
     "typical_p": (1,),
     "use_beam_search": (False,),
+}
+
+_OF_CHATS = {
+    "add_generation_prompt", "audio", "chat_template", "chat_template_kwargs", "continue_final_message", "documents",
+    "echo", "function_call", "functions", "modalities", "moderation", "parallel_tool_calls", "prediction",
+    "reasoning_effort", "tool_choice", "tools", "verbosity", "web_search_options",
+}  # fmt: skip
+
+COMPLETIONS_FIELDS: Mapping[str, Neutral] = {
+    **{name: values for name, values in REQUEST_FIELDS.items() if name not in _OF_CHATS},
+    "add_special_tokens": (False,),
+    "suffix": ("",),
 }
 
 MESSAGE_FIELDS: Mapping[str, Neutral] = {
@@ -82,7 +85,7 @@ TOKENIZE_FIELDS: Mapping[str, Neutral] = {
 
 STREAM_FIELDS: Mapping[str, Neutral] = {"include_obfuscation": (False,)}
 
-_REQUIRED = {"model", "messages", "role", "content"}
+REQUIRED = {"model", "messages", "prompt", "role", "content"}
 
 
 def without_neutral(
@@ -96,7 +99,7 @@ def without_neutral(
         if name not in honoured:
             _refuse_unless_neutral(f"{path}{name}", value, fields.get(name))
     return {
-        name: value for name, value in given.items() if name in honoured and (value is not None or name in _REQUIRED)
+        name: value for name, value in given.items() if name in honoured and (value is not None or name in REQUIRED)
     }
 
 

@@ -103,16 +103,17 @@ class Capacity:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def take(self) -> None:
-        """Take on one more request. Raises Overloaded if the gateway is full."""
-        if self.in_hand >= self._limit:
-            raise Overloaded(f"{self.in_hand} requests are in hand, the limit of this gateway")
-        self.in_hand += 1
-        self._idle.clear()
+    def take(self, places: int = 1) -> None:
+        """Take on one more request, or further choices of one. Raises Overloaded if the gateway is full."""
+        if places and self.in_hand + places > self._limit:
+            raise Overloaded(f"{self.in_hand} requests are in hand; {self._limit} are the limit of this gateway")
+        self.in_hand += places
+        if self.in_hand:
+            self._idle.clear()
 
-    def give_back(self) -> None:
-        """One request less in hand."""
-        self.in_hand -= 1
+    def give_back(self, places: int = 1) -> None:
+        """So many requests or choices less in hand."""
+        self.in_hand -= places
         if self.in_hand == 0:
             self._idle.set()
 

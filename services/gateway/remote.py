@@ -77,10 +77,12 @@ class RemoteVerifier:
         sampling: SamplingParams,
         acceptance: str,
         client: VerifierClient,
+        top_logprobs: int | None,
     ) -> None:
         self._stream = stream
         self._sampling = sampling
         self._acceptance = acceptance
+        self._top_logprobs = top_logprobs
         self._client = client
         self._options = client.options
         self.timing = Timing()
@@ -90,7 +92,8 @@ class RemoteVerifier:
         packed = state.pack()
 
         def question(delta: ContextDelta) -> VerifyRequest:
-            return VerifyRequest(delta, self._sampling, draft, self._acceptance, packed, round_number)
+            asked = self._sampling, draft, self._acceptance, packed, round_number, self._top_logprobs
+            return VerifyRequest(delta, *asked)
 
         try:
             async with asyncio.timeout(self._options.verify_deadline):
@@ -241,14 +244,19 @@ class VerifierClient:
         self._on_failure = on_failure
 
     def open(
-        self, session: bytes, sampling: SamplingParams, acceptance: str, weights: str | None = None
+        self,
+        session: bytes,
+        sampling: SamplingParams,
+        acceptance: str,
+        weights: str | None = None,
+        top_logprobs: int | None = None,
     ) -> RemoteVerifier:
         """The verifier of one generation. session: 16 bytes, another for every choice of a request.
 
-        weights: only replicas with these; None takes any.
+        weights: only replicas with these; None takes any. top_logprobs: as of `VerifyRequest`.
         """
         stream = SessionStream[VerifyRequest, VerifyReply](self.replicas, session, weights)
-        return RemoteVerifier(stream, sampling, acceptance, self)
+        return RemoteVerifier(stream, sampling, acceptance, self, top_logprobs)
 
     def failed(self, error: AdasdError) -> None:
         logger.info("an attempt at a round failed: %s: %s", type(error).__name__, error)

@@ -48,6 +48,48 @@ class SpeculationRecord(_Reply):
     acceptance: str
 
 
+class SpeculativeDecoding(_Reply):
+    """The same in vLLM's words."""
+
+    num_drafts: int
+    num_draft_tokens: int
+    num_accepted_tokens: int
+    acceptance_rate: float | None
+    mean_acceptance_length: float | None
+
+
+class Metrics(_Reply):
+    speculative_decoding: SpeculativeDecoding
+
+
+class TokenLogprob(_Reply):
+    """bytes: null for a control token."""
+
+    token: str
+    logprob: float
+    bytes: list[int] | None
+
+
+class TokenEntry(TokenLogprob):
+    top_logprobs: list[TokenLogprob]
+
+
+class ChatLogprobs(_Reply):
+    """One entry a token, those of control tokens and of a stop string that was cut away included."""
+
+    content: list[TokenEntry]
+    refusal: None
+
+
+class TextLogprobs(_Reply):
+    """As `ChatLogprobs`. text_offset: in characters of the text without the prompt."""
+
+    tokens: list[str]
+    token_logprobs: list[float]
+    top_logprobs: list[dict[str, float]] | None
+    text_offset: list[int]
+
+
 class AssistantMessage(_Reply):
     role: Literal["assistant"]
     content: str
@@ -57,7 +99,7 @@ class AssistantMessage(_Reply):
 class Choice(_Reply):
     index: int
     message: AssistantMessage
-    logprobs: None
+    logprobs: ChatLogprobs | None
     finish_reason: FinishReason
 
 
@@ -70,6 +112,7 @@ class ChatCompletion(_Reply):
     choices: list[Choice]
     usage: Usage
     speculation: SpeculationRecord
+    metrics: Metrics
 
 
 class Delta(_Reply):
@@ -80,7 +123,7 @@ class Delta(_Reply):
 class ChunkChoice(_Reply):
     index: int
     delta: Delta
-    logprobs: None
+    logprobs: ChatLogprobs | None
     finish_reason: FinishReason | None
 
 
@@ -95,6 +138,47 @@ class ChatCompletionChunk(_Reply):
     choices: list[ChunkChoice]
     usage: Usage | None = None
     speculation: SpeculationRecord | None = None
+    metrics: Metrics | None = None
+
+
+class TextChoice(_Reply):
+    index: int
+    text: str
+    logprobs: TextLogprobs | None
+    finish_reason: FinishReason
+
+
+class TextCompletion(_Reply):
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[TextChoice]
+    usage: Usage
+    speculation: SpeculationRecord
+    metrics: Metrics
+
+
+class TextChunkChoice(_Reply):
+    index: int
+    text: str
+    logprobs: TextLogprobs | None
+    finish_reason: FinishReason | None
+
+
+class TextCompletionChunk(_Reply):
+    """As `ChatCompletionChunk`."""
+
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[TextChunkChoice]
+    usage: Usage | None = None
+    speculation: SpeculationRecord | None = None
+    metrics: Metrics | None = None
 
 
 class Density(_Reply):
@@ -125,6 +209,7 @@ class SessionView(_Reply):
     window_s: float
     usage: Usage
     speculation: SpeculationRecord
+    metrics: Metrics
     densities: Densities
 
 

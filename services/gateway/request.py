@@ -17,7 +17,8 @@ class GenerationRequest:
     """session: 16 random bytes. prompt: token ids, fewer than `context_length`.
 
     acceptance: name of an acceptance method. max_tokens: at most the room that the prompt leaves.
-    stop: strings that end the text. seeded: the client chose the seed, so the text must not depend on chance.
+    eos_ids: that end the text; none where EOS is ignored. stop: strings that end it.
+    seeded: the client chose the seed, so the text must not depend on chance. top_logprobs: as of `VerifyRequest`.
     """
 
     session: bytes
@@ -30,6 +31,7 @@ class GenerationRequest:
     eos_ids: frozenset[int]
     stop: tuple[str, ...]
     seeded: bool
+    top_logprobs: int | None = None
 
     @property
     def limit(self) -> int:

@@ -6,83 +6,40 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 import orjson
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from adasd.core.errors import InvalidRequest
+from adasd.core.types import MAX_TOP_LOGPROBS
+from services.gateway.fields import Biases, Content, Count, ModelName, Stop, Strict
 from services.gateway.neutral import MESSAGE_FIELDS, REQUEST_FIELDS, STREAM_FIELDS, Neutral, without_neutral
 
-MAX_STOP_STRINGS = 4
-MAX_STOP_CHARACTERS = 1024
 MAX_CANDIDATES = 64
+MAX_CHOICES = 8
 MAX_TOP_K = 2**31 - 1
+MAX_MIN_TOKENS = 2**31 - 1
+MAX_REPETITION = 100.0
 INT64 = 2**63
-MAX_NAME_CHARACTERS = 256
 MAX_WINDOW_SECONDS = 3600.0
 
-
-class Strict(BaseModel):
-    """What a client sends: of exactly these types, nothing more."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
-
-
 StrictT = TypeVar("StrictT", bound=Strict)
-
-
-class TextPart(Strict):
-    """A content part as a client writes it."""
-
-    type: Literal["text"]
-    text: str
-
-
-def _joined_parts(content: object) -> object:
-    """Text parts as one text, a line each."""
-    if not isinstance(content, list):
-        return content
-    if not content:
-        raise ValueError("a list of content parts must not be empty")
-    return "\n".join(_part_text(part) for part in content)
-
-
-def _part_text(part: object) -> str:
-    if not isinstance(part, dict) or part.get("type") != "text":
-        raise ValueError("only content parts of type 'text' are supported")
-    if part.keys() != {"type", "text"} or not isinstance(part["text"], str):
-        raise ValueError("a content part of type 'text' has one more field, the string 'text'")
-    return part["text"]
-
-
-def _checked_stop(stop: object) -> object:
-    """One string, or a list of them, as a tuple."""
-    stops = [stop] if isinstance(stop, str) else stop
-    if not isinstance(stops, list) or not all(isinstance(text, str) for text in stops):
-        raise ValueError("must be a string or a list of strings")
-    if not 1 <= len(stops) <= MAX_STOP_STRINGS:
-        raise ValueError(f"must be 1 to {MAX_STOP_STRINGS} strings, got {len(stops)}")
-    if not all(1 <= len(text) <= MAX_STOP_CHARACTERS for text in stops):
-        raise ValueError(f"every stop string must have 1 to {MAX_STOP_CHARACTERS} characters")
-    return tuple(stops)
-
-
-StopText = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]
-StopTexts = Annotated[list[StopText], Field(min_length=1, max_length=MAX_STOP_STRINGS)]
-TextParts = Annotated[list[TextPart], Field(min_length=1)]
-ModelName = Annotated[str, Field(max_length=MAX_NAME_CHARACTERS)]
+AskedT = TypeVar("AskedT", bound="Asked")
 
 
 class Message(Strict):
     """One turn. `developer` is OpenAI's newer word for `system`."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: Annotated[str, BeforeValidator(_joined_parts, json_schema_input_type=str | TextParts)]
+    content: Content
 
     def for_template(self) -> dict[str, str]:
         return {"role": "system" if self.role == "developer" else self.role, "content": self.content}
 
 
 class StreamOptions(Strict):
+    """continuous_usage_stats: an extension, usage so far with every chunk."""
+
     include_usage: bool = False
+    continuous_usage_stats: bool = False
 
 
 class Speculation(Strict):
@@ -105,24 +62,29 @@ class Resumable(Strict):
     window_s: float = Field(ge=0.0, le=MAX_WINDOW_SECONDS)
 
 
-class ChatRequest(Strict):
-    """A request whose every field is honoured. session: whose next turn this is, as `X-Session-Id` named it.
+class Asked(Strict):
+    """What chats and completions have in common. session: whose next turn this is, as `X-Session-Id` named it.
 
     user, safety_identifier, prompt_cache_key: labels without an effect.
     """
 
     model: ModelName
-    messages: list[Message] = Field(min_length=1)
     stream: bool = False
     stream_options: StreamOptions | None = None
     max_tokens: int | None = Field(default=None, ge=1, lt=INT64)
-    max_completion_tokens: int | None = Field(default=None, ge=1, lt=INT64)
+    min_tokens: Count = Field(default=0, ge=0, le=MAX_MIN_TOKENS)
+    ignore_eos: bool = False
+    n: Count = Field(default=1, ge=1, le=MAX_CHOICES)
     temperature: float = Field(default=1.0, ge=0.0, le=2.0)
     top_p: float = Field(default=1.0, gt=0.0, le=1.0)
     top_k: int = Field(default=0, ge=-1, le=MAX_TOP_K)
     min_p: float = Field(default=0.0, ge=0.0, le=1.0)
+    frequency_penalty: float = Field(default=0.0, ge=-2.0, le=2.0)
+    presence_penalty: float = Field(default=0.0, ge=-2.0, le=2.0)
+    repetition_penalty: float = Field(default=1.0, gt=0.0, le=MAX_REPETITION)
+    logit_bias: Biases = ()
     seed: int | None = Field(default=None, ge=-INT64, lt=INT64)
-    stop: Annotated[tuple[str, ...], BeforeValidator(_checked_stop, json_schema_input_type=StopText | StopTexts)] = ()
+    stop: Stop = ()
     speculation: Speculation = Speculation()
     session: str | None = Field(default=None, pattern="^[0-9a-f]{32}$")
     resumable: Resumable | None = None
@@ -135,9 +97,35 @@ class ChatRequest(Strict):
         return self.stream_options is not None and self.stream_options.include_usage
 
     @property
+    def continuous_usage(self) -> bool:
+        return self.stream_options is not None and self.stream_options.continuous_usage_stats
+
+    @property
     def asked_tokens(self) -> int | None:
         """The longest answer the client asked for, under whichever name."""
+        return self.max_tokens
+
+    @property
+    def wanted_logprobs(self) -> int | None:
+        """Of how many of the likeliest ids each token's entry tells; None wants no entries."""
+        return None
+
+
+class ChatRequest(Asked):
+    """A chat whose every field is honoured."""
+
+    messages: list[Message] = Field(min_length=1)
+    max_completion_tokens: int | None = Field(default=None, ge=1, lt=INT64)
+    logprobs: bool = False
+    top_logprobs: Count = Field(default=0, ge=0, le=MAX_TOP_LOGPROBS)
+
+    @property
+    def asked_tokens(self) -> int | None:
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+
+    @property
+    def wanted_logprobs(self) -> int | None:
+        return self.top_logprobs if self.logprobs else None
 
 
 class TokenizeRequest(Strict):
@@ -157,13 +145,33 @@ class DetokenizeRequest(Strict):
 
 def parse_chat_request(body: bytes) -> ChatRequest:
     """The request in a JSON body. Raises InvalidRequest naming the first parameter at fault."""
-    request = validated(ChatRequest, _neutral_removed(json_object(body)))
+    given = json_object(body)
+    request = parse(ChatRequest, given | messages_without_neutral(given), REQUEST_FIELDS)
     both = (request.max_tokens, request.max_completion_tokens)
     if None not in both and both[0] != both[1]:
         raise InvalidRequest("max_tokens and max_completion_tokens are two names of one limit and differ", "max_tokens")
+    if request.top_logprobs and not request.logprobs:
+        raise InvalidRequest("top_logprobs is only allowed with logprobs set to true", "top_logprobs")
+    return request
+
+
+def parse(kind: type[AskedT], given: Mapping[str, Any], fields: Mapping[str, Neutral]) -> AskedT:
+    """A request of this kind. fields: those that it does not honour. Raises InvalidRequest."""
+    request = validated(kind, _neutral_removed(kind, given, fields))
+    _check_together(request)
+    return request
+
+
+def _check_together(request: Asked) -> None:
+    """What one field alone does not show."""
     if request.stream_options is not None and not request.stream:
         raise InvalidRequest("stream_options is only allowed with stream set to true", "stream_options")
-    return request
+    if request.continuous_usage and not request.include_usage:
+        raise InvalidRequest("continuous usage needs include_usage", "stream_options.continuous_usage_stats")
+    if request.asked_tokens is not None and request.min_tokens > request.asked_tokens:
+        raise InvalidRequest(f"min_tokens must not exceed max_tokens, {request.asked_tokens}", "min_tokens")
+    if request.wanted_logprobs is not None and request.resumable is not None:
+        raise InvalidRequest("log-probabilities are not stored: with them an answer is not resumable", "resumable")
 
 
 def json_object(body: bytes) -> dict[str, Any]:
@@ -177,17 +185,16 @@ def json_object(body: bytes) -> dict[str, Any]:
     return parsed
 
 
-def _neutral_removed(parsed: Mapping[str, Any]) -> dict[str, Any]:
-    request = without_neutral(parsed, set(ChatRequest.model_fields), REQUEST_FIELDS)
-    request |= messages_without_neutral(request)
+def _neutral_removed(kind: type[Asked], given: Mapping[str, Any], fields: Mapping[str, Neutral]) -> dict[str, Any]:
+    request = without_neutral(given, set(kind.model_fields), fields)
     parts: tuple[tuple[str, type[Strict], Mapping[str, Neutral]], ...] = (
         ("stream_options", StreamOptions, STREAM_FIELDS),
         ("speculation", Speculation, {}),
         ("resumable", Resumable, {}),
     )
-    for name, model, fields in parts:
+    for name, model, inner_fields in parts:
         if name in request:
-            request[name] = _inner(request[name], name, model, fields)
+            request[name] = _inner(request[name], name, model, inner_fields)
     return request
 
 

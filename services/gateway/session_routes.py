@@ -10,17 +10,18 @@ from typing import Any
 import numpy as np
 from fastapi import FastAPI, Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
 from adasd.core.context import Context
 from adasd.core.density import Histogram
-from adasd.core.errors import Overloaded, SessionNotFound
+from adasd.core.errors import Conflict, SessionNotFound
 from adasd.state.base import StoredSession
 from services.gateway.chat import Answer
-from services.gateway.completion import Completion
+from services.gateway.choices import Choice
+from services.gateway.completion import account
 from services.gateway.documentation import OF_SESSION, replies, stream_replies
 from services.gateway.engine import Engine
-from services.gateway.errors import error_response, json_response
+from services.gateway.errors import json_response
+from services.gateway.metrics import Outcome
 from services.gateway.readiness import Capacity, Readiness
 from services.gateway.replies import SessionView
 from services.gateway.security import principal_of
@@ -74,6 +75,8 @@ def add_sessions(app: FastAPI, engine: Engine, readiness: Readiness, capacity: C
             position.require(stored.ids, len(stored.record.prompt))
         engine.require_unchanged(stored)
         here = engine.session(stored.record)
+        if not here.resumable:
+            raise Conflict("an answer with log-probabilities or several choices cannot be taken up again")
         telling = Telling(engine, here, position, capacity.handing_over, resume_wait, arrived)
         return ResumedAnswer(engine, telling, capacity)
 
@@ -81,19 +84,11 @@ def add_sessions(app: FastAPI, engine: Engine, readiness: Readiness, capacity: C
 class ResumedAnswer(Answer):
     """What a client has not had of a session. It counts against the gateway's capacity like a request."""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        metrics = self.engine.metrics
-        try:
-            self._capacity.take()
-        except Overloaded as error:
-            metrics.refused(type(error).__name__)
-            return await error_response(error)(scope, receive, send)
-        metrics.inflight(self._capacity.in_hand)
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._capacity.give_back()
-            metrics.inflight(self._capacity.in_hand)
+    def __init__(self, engine: Engine, telling: Telling, capacity: Capacity) -> None:
+        super().__init__(engine, [Choice(engine, telling)], capacity, places=1)
+
+    def finished(self, outcome: Outcome) -> None:
+        self.engine.metrics.resumed(outcome)
 
 
 def _id(session: str) -> bytes:
@@ -129,7 +124,7 @@ def view(session: Session, stored: StoredSession) -> dict[str, Any]:
         "epoch": stored.record.epoch,
         "position": str(Position.of(context)),
         "window_s": session.window,
-        **Completion(session).account(state, context.generated),
+        **account([session], [state], context.generated),
         "densities": {
             "grid": GRID.tolist(),
             "accepted": _density(posterior.accepted_samples),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, TypeVar, cast
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Literal, TypeVar, cast
 
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.errors import Conflict
@@ -18,10 +18,13 @@ from adasd.state.base import SessionRecord, StoredSession
 from services.gateway.admission import Admitted, Rules
 from services.gateway.costs import LiveCosts
 from services.gateway.request import GenerationRequest
+from services.gateway.schema import ChatRequest
 
 T = TypeVar("T")
 FIRST_TURN = 1
 COST_PROFILE = "cost_profile"
+Kind = Literal["chat", "text"]
+_PREFIXES: Mapping[Kind, str] = {"chat": "chatcmpl", "text": "cmpl"}
 
 
 class SessionIncompatible(Conflict):
@@ -30,14 +33,22 @@ class SessionIncompatible(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class Presentation:
-    """What the chunks of an answer repeat, and what its client asked to see. created: seconds since the epoch."""
+    """What the chunks of an answer repeat, and what its client asked to see. created: seconds since the epoch.
 
-    answer: str = field(default_factory=lambda: f"chatcmpl-{secrets.token_hex(16)}")
+    kind: which interface it came by. index: of this choice, of so many `choices`. echo: what its text begins with.
+    """
+
+    answer: str = ""
     model: str = ""
     fingerprint: str = ""
     created: int = field(default_factory=lambda: int(time.time()))
     include_usage: bool = False
+    continuous_usage: bool = False
     trace: bool = False
+    kind: Kind = "chat"
+    index: int = 0
+    choices: int = 1
+    echo: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,25 +71,39 @@ class Session:
     def id(self) -> bytes:
         return self.generation.session
 
+    @property
+    def resumable(self) -> bool:
+        """Whether a client may come back to it: not for log-probabilities, nor for one choice of several."""
+        return self.generation.top_logprobs is None and self.presentation.choices == 1
+
     @classmethod
-    def of_request(cls, admitted: Admitted, fingerprint: str, principal: str) -> Session:
-        """A session as a client asks for it."""
-        chat = admitted.chat
+    def of_request(cls, admitted: Admitted, fingerprint: str, principal: str) -> list[Session]:
+        """The sessions a client asks for, one a choice."""
+        asked, choices = admitted.asked, len(admitted.generations)
+        kind: Kind = "chat" if isinstance(asked, ChatRequest) else "text"
         presentation = Presentation(
-            model=chat.model,
+            answer=f"{_PREFIXES[kind]}-{secrets.token_hex(16)}",
+            model=asked.model,
             fingerprint=fingerprint,
-            include_usage=chat.include_usage,
-            trace=chat.speculation.trace,
+            include_usage=asked.include_usage,
+            continuous_usage=asked.continuous_usage,
+            trace=asked.speculation.trace,
+            kind=kind,
+            choices=choices,
         )
-        window = chat.resumable.window_s if chat.resumable else 0.0
-        return cls(
-            admitted.generation,
-            admitted.rules,
-            presentation,
-            principal,
-            window,
-            cost_profile=admitted.cost_profile,
-        )
+        window = asked.resumable.window_s if asked.resumable else 0.0
+        pairs = enumerate(zip(admitted.generations, admitted.echoes, strict=True))
+        return [
+            cls(
+                generation,
+                admitted.rules,
+                replace(presentation, index=index, echo=echo),
+                principal,
+                window,
+                cost_profile=admitted.cost_profile,
+            )
+            for index, (generation, echo) in pairs
+        ]
 
     @classmethod
     def of_record(cls, record: SessionRecord, costs: LiveCosts) -> Session:
@@ -97,6 +122,7 @@ class Session:
             eos_ids=frozenset(stored["eos_ids"]),
             stop=tuple(stored["stop"]),
             seeded=stored["seeded"],
+            top_logprobs=stored.get("top_logprobs"),
         )
         presentation = _picked(Presentation, stored.get("presentation", {}))
         window = stored.get("window", 0.0)
@@ -114,6 +140,7 @@ class Session:
                 "eos_ids": sorted(request.eos_ids),
                 "stop": list(request.stop),
                 "seeded": request.seeded,
+                "top_logprobs": request.top_logprobs,
                 COST_PROFILE: self.cost_profile,
                 "presentation": asdict(self.presentation),
                 "window": self.window,

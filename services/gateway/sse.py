@@ -43,13 +43,15 @@ class Reply:
         self.streaming = False
         self.complete = False
         self.left = asyncio.Event()
+        self._turn = asyncio.Lock()  # several choices share a stream
 
     async def json(self, body: object) -> None:
         await self._respond(json_response(body, headers=self._headers))
 
-    async def event(self, body: object, name: str) -> None:
-        """name: the event's id, which the client repeats when it comes back."""
-        await self._write(b"id: " + name.encode() + b"\ndata: " + orjson.dumps(body) + b"\n\n", more=True)
+    async def event(self, body: object, name: str | None) -> None:
+        """name: the event's id, which the client repeats when it comes back; None where it cannot."""
+        line = b"" if name is None else b"id: " + name.encode() + b"\n"
+        await self._write(line + b"data: " + orjson.dumps(body) + b"\n\n", more=True)
 
     async def done(self) -> None:
         """The end of a complete stream."""
@@ -69,11 +71,12 @@ class Reply:
         await self._body(bytes(response.body), more=False)
 
     async def _write(self, data: bytes, more: bool) -> None:
-        if not self.streaming:
-            headers = {**EVENT_STREAM_HEADERS, **self._headers}
-            await self._start(200, [(name.lower().encode(), value.encode()) for name, value in headers.items()])
-            self.streaming = True
-        await self._body(data, more)
+        async with self._turn:
+            if not self.streaming:
+                headers = {**EVENT_STREAM_HEADERS, **self._headers}
+                await self._start(200, [(name.lower().encode(), value.encode()) for name, value in headers.items()])
+                self.streaming = True
+            await self._body(data, more)
 
     async def _body(self, data: bytes, more: bool) -> None:
         self.complete = not more

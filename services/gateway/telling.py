@@ -151,9 +151,8 @@ class Telling:
 
     def _go_on(self) -> None:
         if self._handing_over.is_set():
-            raise Unavailable(
-                f"the gateway is stopping; the stream goes on at /v1/sessions/{self.session.id.hex()}/stream"
-            )
+            where = f"; the stream goes on at /v1/sessions/{self.session.id.hex()}/stream"
+            raise Unavailable(f"the gateway is stopping{where if self.session.resumable else ''}")
 
     async def _follow(self) -> AsyncGenerator[Passage, None]:
         """What others commit, until the text ends or nobody holds the session any more."""
@@ -216,4 +215,10 @@ async def _either(event: asyncio.Event, seconds: float) -> None:
 
 
 async def _close(drafter: TimedDrafter, verifier: TimedVerifier) -> None:
-    await asyncio.gather(drafter.close(), verifier.close())
+    """To the end, even if cancelled meanwhile."""
+    closing = asyncio.ensure_future(asyncio.gather(drafter.close(), verifier.close()))
+    try:
+        await asyncio.shield(closing)
+    except asyncio.CancelledError:
+        await closing
+        raise

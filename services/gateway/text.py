@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 from adasd.core.errors import InvalidRequest
 from services.gateway.control_tokens import PromptEncoder, control_tokens
 from services.gateway.detokenizer import Decoder, IncrementalDetokenizer
+from services.gateway.spelling import Spelling
 from services.gateway.template import ChatTemplate
 
 _SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -20,7 +21,7 @@ _SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token
 class ChatText:
     """Tokenizer and chat template of one model. Safe to use from several threads.
 
-    eos_ids: ids that end a text, as the folder names them.
+    eos_ids: ids that end a text, as the folder names them. spelling: of single tokens.
     """
 
     def __init__(self, tokenizer: Tokenizer, template: ChatTemplate, eos_ids: frozenset[int]) -> None:
@@ -31,6 +32,7 @@ class ChatText:
         self._template = template
         self._encoder = PromptEncoder(tokenizer, control_tokens(tokenizer, template.literals))
         self._decoder = Decoder.of(tokenizer)
+        self.spelling = Spelling(self._decoder)
 
     @classmethod
     def load(cls, folder: Path) -> ChatText:

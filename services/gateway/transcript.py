@@ -10,6 +10,7 @@ from adasd.core.context import Context, context_hash
 from adasd.core.decoding import Round
 from adasd.core.errors import InvalidRequest
 from adasd.core.progress import GenerationState
+from adasd.core.types import TokenLogprobs
 from services.gateway.boundary import Boundary
 from services.gateway.detokenizer import Detokenizer
 from services.gateway.request import GenerationRequest
@@ -57,13 +58,16 @@ class Passage:
     """What a client is told at once. position: at its end.
 
     pieces: one a token, of the tokens the client has not had. step: how this gateway decoded them; None where it only
-    read them from the record. end: the state behind the text, where the text ends.
+    read them from the record. end: the state behind the text, where the text ends. tokens, logprobs: the ids behind
+    `pieces`, and what the target says of each, if that was asked for.
     """
 
     position: Position
     pieces: tuple[str, ...]
     step: Round | None = None
     end: GenerationState | None = None
+    tokens: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprobs, ...] = ()
 
 
 class Transcript:
@@ -77,6 +81,7 @@ class Transcript:
         self.boundary = Boundary(request.eos_ids, request.stop, room, detokenizer)
         self._shown = shown
         self._taken = 0
+        self._with_logprobs = request.top_logprobs is not None
 
     def replay(self, tokens: Sequence[int]) -> None:
         """Take in committed tokens. Raises SessionIncompatible for a record that goes on after the end of its text."""
@@ -96,7 +101,16 @@ class Transcript:
             if end is not None:
                 raise SessionIncompatible("the text ends before what was shown of it")
             pieces, step = (), None
-        return Passage(Position.of(self.context), pieces, step, end)
+        tokens, logprobs = self._entries(len(pieces), step) if self._with_logprobs else ((), ())
+        return Passage(Position.of(self.context), pieces, step, end, tokens, logprobs)
+
+    def _entries(self, count: int, step: Round | None) -> tuple[tuple[int, ...], tuple[TokenLogprobs, ...]]:
+        """The last tokens and their log-probabilities. Raises SessionIncompatible where nobody knows these any more."""
+        logprobs = step.verdict.logprobs if step is not None else ()
+        if count > len(logprobs):
+            raise SessionIncompatible("the log-probabilities of this answer are not stored: it cannot be told again")
+        begin = len(logprobs) - count
+        return tuple(self.context.ids[self.context.base - count :]), logprobs[begin:]
 
     @property
     def behind(self) -> bool:

@@ -48,6 +48,9 @@ class Gateway:
         body = {"model": "toy", "messages": [{"role": "user", "content": prompt}], **fields}
         return await self.client.post("/v1/chat/completions", json=body)
 
+    async def complete(self, prompt: object = "hello", **fields: Any) -> httpx.Response:
+        return await self.client.post("/v1/completions", json={"model": "toy", "prompt": prompt, **fields})
+
     async def stored(self, reply: httpx.Response) -> StoredSession:
         session = await self.store.load(bytes.fromhex(reply.headers["x-session-id"]))
         assert session is not None

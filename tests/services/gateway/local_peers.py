@@ -98,7 +98,13 @@ class LocalVerifier:
             raise self.peers.failures[round_number]
         request = self.request
         question = VerifyRequest(
-            whole(request.session, context), request.sampling, draft, request.acceptance, state.pack(), round_number
+            whole(request.session, context),
+            request.sampling,
+            draft,
+            request.acceptance,
+            state.pack(),
+            round_number,
+            request.top_logprobs,
         )
         return self.peers.target_replica.verify(question)
 

@@ -213,10 +213,11 @@ async def test_a_session_records_all_that_its_text_depends_on(gateway: Gateway) 
         "temperature": 1.0, "top_k": 5, "top_p": 1.0, "min_p": 0.0, "seed": 2**64 - 1, "choice": 0,
         "stopping": "adasd", "acceptance": "adasd-anchored", "max_candidates": 4, "max_tokens": 5,
         "context_length": 200, "eos_ids": [0], "stop": ["x", "yz"], "seeded": True, "window": 0.0, "cost_profile": None,
-        "ignore_eos": False, "processing": asdict(PLAIN) | {"logit_bias": [], "eos_ids": []},
+        "ignore_eos": False, "top_logprobs": None, "processing": asdict(PLAIN) | {"logit_bias": [], "eos_ids": []},
         "presentation": {
             "answer": body["id"], "model": "toy", "created": body["created"], "include_usage": False, "trace": False,
-            "fingerprint": body["system_fingerprint"],
+            "fingerprint": body["system_fingerprint"], "continuous_usage": False, "kind": "chat", "index": 0,
+            "choices": 1, "echo": "",
         },
     }  # fmt: skip
     assert set(record.models) == {"target", "draft", "vocabulary"}
@@ -308,10 +309,17 @@ async def test_extreme_values_have_a_defined_result(gateway: Gateway, fields: di
         ('"seed": 9223372036854775808', "seed"), ('"seed": 1e3', "seed"), ('"top_k": 99999999999999999999', "top_k"),
         ('"max_tokens": 9223372036854775808', "max_tokens"), ('"max_tokens": 5.0', "max_tokens"),
         ('"n": 129', "n"), ('"n": 0', "n"), ('"n": -1', "n"), ('"stop": [[]]', "stop"), ('"stop": {}', "stop"),
-        ('"logit_bias": {"0": 1}', "logit_bias"), ('"stream": "yes"', "stream"), ('"": 1', ""),
+        ('"logit_bias": {"48": 1}', "logit_bias"),
+        ('"logit_bias": {"0": 1e3}', "logit_bias"), ('"stream": "yes"', "stream"), ('"": 1', ""),
         ('"messages": [[]]', "messages[0]"), ('"messages": {}', "messages"), ('"model": "\\ud800"', None),
         ('"tools": [{"type": "function", "function": {"name": "f"}}]', "tools"),
-        ('"response_format": {"type": "json_object"}', "response_format"), ('"logprobs": true', "logprobs"),
+        ('"response_format": {"type": "json_object"}', "response_format"),
+        ('"logprobs": 1', "logprobs"), ('"top_logprobs": 5', "top_logprobs"), ('"min_tokens": -1', "min_tokens"),
+        ('"logprobs": true, "top_logprobs": 21', "top_logprobs"), ('"max_tokens": 3, "min_tokens": 4', "min_tokens"),
+        ('"repetition_penalty": 0', "repetition_penalty"),
+        ('"n": 2, "session": "0123456789abcdef0123456789abcdef"', "session"),
+        ('"n": 2, "resumable": {"window_s": 1}', "resumable"),
+        ('"logprobs": true, "resumable": {"window_s": 1}', "resumable"),
     ],
 )  # fmt: skip
 async def test_values_that_are_none_are_refused_by_name(gateway: Gateway, field: str, param: str | None) -> None:

@@ -58,6 +58,7 @@ def document(url: str) -> Any:
 
 WITH_INPUT = [
     ("POST", "/v1/chat/completions"),
+    ("POST", "/v1/completions"),
     ("POST", "/tokenize"),
     ("POST", "/detokenize"),
     ("GET", "/v1/models/{name}"),

@@ -8,10 +8,13 @@ from typing import Any
 import orjson
 import pytest
 from openai.types.chat.completion_create_params import CompletionCreateParamsBase
+from openai.types.completion_create_params import CompletionCreateParamsBase as TextParams
 
 from adasd.core.errors import InvalidRequest
-from services.gateway.neutral import REQUEST_FIELDS
-from services.gateway.schema import MAX_STOP_CHARACTERS, ChatRequest, parse_chat_request
+from services.gateway.completions_schema import CompletionRequest, parse_completion_request
+from services.gateway.fields import MAX_STOP_CHARACTERS
+from services.gateway.neutral import COMPLETIONS_FIELDS, REQUEST_FIELDS
+from services.gateway.schema import ChatRequest, parse_chat_request
 
 MINIMAL: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
@@ -45,7 +48,8 @@ def test_null_asks_for_nothing(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [(name, value) for name, values in REQUEST_FIELDS.items() for value in values]
-    + [("n", 1.0), ("frequency_penalty", 0.0), ("repetition_penalty", 1.0), ("logit_bias", {})],
+    + [("n", 1), ("n", 1.0), ("logprobs", False), ("top_logprobs", 0), ("min_tokens", 0), ("ignore_eos", False)]
+    + [("presence_penalty", 0), ("frequency_penalty", 0.0), ("repetition_penalty", 1.0), ("logit_bias", {})],
 )
 def test_neutral_values_pass(name: str, value: object) -> None:
     assert parse(**{name: value}) == parse()
@@ -55,12 +59,10 @@ def test_neutral_values_pass(name: str, value: object) -> None:
     ("name", "value"),
     [
         *[(name, {"unusual": "value"}) for name in REQUEST_FIELDS],
-        ("n", 0), ("n", -1), ("n", 129), ("n", True), ("n", "1"),
-        ("frequency_penalty", 0.1), ("presence_penalty", -2), ("presence_penalty", False),
-        ("logit_bias", {"50256": -100}), ("logprobs", True), ("top_logprobs", 5), ("store", True),
+        ("store", True),
         ("response_format", {"type": "json_object"}), ("tool_choice", "required"), ("tools", [{}]),
-        ("modalities", ["text", "audio"]), ("service_tier", "flex"), ("min_tokens", 1), ("echo", True),
-        ("repetition_penalty", 1.1), ("reasoning_effort", "high"), ("metadata", {"a": "b"}), ("nonsense", None),
+        ("modalities", ["text", "audio"]), ("service_tier", "flex"),
+        ("echo", True), ("reasoning_effort", "high"), ("metadata", {"a": "b"}), ("nonsense", None),
     ],
 )  # fmt: skip
 def test_what_is_not_honoured_is_refused_by_name(name: str, value: object) -> None:
@@ -84,6 +86,13 @@ def test_what_is_not_honoured_is_refused_by_name(name: str, value: object) -> No
         ("stream", "true"), ("stream", 1), ("user", 5),
         ("model", None), ("model", 5), ("messages", None), ("messages", []), ("messages", "hi"),
         ("speculation", "off"),
+        ("n", 0), ("n", -1), ("n", 9), ("n", True), ("n", "1"), ("n", 1.5),
+        ("frequency_penalty", 2.1), ("presence_penalty", -2.1), ("presence_penalty", False),
+        ("repetition_penalty", 0), ("repetition_penalty", "1"), ("min_tokens", -1), ("min_tokens", True),
+        ("logit_bias", []), ("logit_bias", {"a": 1}), ("logit_bias", {"01": 1}), ("logit_bias", {"-1": 1}),
+        ("logit_bias", {"1": 101}), ("logit_bias", {"1": True}), ("logit_bias", {"1": None}),
+        ("logit_bias", {str(token): 1 for token in range(1025)}),
+        ("logprobs", 1), ("top_logprobs", 5), ("top_logprobs", -1), ("ignore_eos", 1),
     ],
 )  # fmt: skip
 def test_values_out_of_range_or_of_another_type_are_refused_by_name(name: str, value: object) -> None:
@@ -133,6 +142,57 @@ def test_text_parts_are_lines_of_one_text() -> None:
 
 def test_developers_are_systems() -> None:
     assert parse(messages=[{"role": "developer", "content": "x"}]).messages[0].for_template()["role"] == "system"
+
+
+def completion(**fields: Any) -> CompletionRequest:
+    return parse_completion_request(orjson.dumps({"model": "m", "prompt": "hi", **fields}))
+
+
+def test_every_field_of_openais_completions_is_known() -> None:
+    documented = {*TextParams.__annotations__, "stream"}
+    assert documented <= {*CompletionRequest.model_fields, *COMPLETIONS_FIELDS}
+    assert not set(COMPLETIONS_FIELDS) & set(CompletionRequest.model_fields)
+    neutral = {name: values[0] for name, values in COMPLETIONS_FIELDS.items() if values}
+    assert completion(**neutral, logprobs=None, echo=False) == completion()
+
+
+@pytest.mark.parametrize(
+    ("prompt", "parsed"),
+    [
+        ("a", ("a",)), (["a", ""], ("a", "")), ([1, 2], ((1, 2),)), ([[1], [2, 3]], ((1,), (2, 3))),
+    ],
+)  # fmt: skip
+def test_prompts_of_a_completion(prompt: object, parsed: tuple[object, ...]) -> None:
+    assert completion(prompt=prompt).prompt == parsed
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        *[({"prompt": prompt}, "prompt") for prompt in (None, 5, [], [[]], ["a", 1], [1, "a"])],
+        *[({"prompt": prompt}, "prompt") for prompt in ([1.5], [True], [-1], [2**32])],
+        ({"prompt": ["a"] * 33}, "prompt"), ({"prompt": ["a"] * 5, "n": 7}, "n"), ({"logprobs": 6}, "logprobs"),
+        ({"logprobs": True}, "logprobs"), ({"echo": True, "logprobs": 0}, "echo"), ({"suffix": "x"}, "suffix"),
+        ({"best_of": 2}, "best_of"), ({"messages": []}, "messages"), ({"max_tokens": 0}, "max_tokens"),
+        ({"min_tokens": 17}, "min_tokens"),
+    ],
+)  # fmt: skip
+def test_completions_that_cannot_be_honoured(fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidRequest) as raised:
+        completion(**fields)
+    assert raised.value.param == param
+
+
+def test_biases_go_by_ascending_id() -> None:
+    assert parse(logit_bias={"10": 1, "9": -2.5}).logit_bias == ((9, -2.5), (10, 1.0))
+
+
+def test_fields_that_do_not_go_together() -> None:
+    assert refusal(top_logprobs=2, logprobs=False).param == "top_logprobs"
+    assert refusal(min_tokens=6, max_completion_tokens=5).param == "min_tokens"
+    assert refusal(logprobs=True, resumable={"window_s": 1}).param == "resumable"
+    options = {"continuous_usage_stats": True}
+    assert refusal(stream=True, stream_options=options).param == "stream_options.continuous_usage_stats"
 
 
 def test_one_limit_has_two_names() -> None:
