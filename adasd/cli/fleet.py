@@ -15,6 +15,7 @@ import httpx
 
 from adasd.cli.processes import Child, free_port
 from adasd.core.errors import ServiceUnavailable
+from adasd.rpc.health import state
 from adasd.state.embedded import EmbeddedRedis
 
 LEASE_SECONDS = 1.0
@@ -48,10 +49,14 @@ class FleetOptions:
 
 @dataclass
 class Fleet:
-    """Starts on `with`, ready after `wait_ready`. children: by name, e.g. `verifier-1`. urls: of the gateways."""
+    """Starts on `with`, ready after `wait_ready`.
+
+    children, ports: by name, e.g. `verifier-1`. urls: of the gateways.
+    """
 
     options: FleetOptions
     children: dict[str, Child] = field(default_factory=dict)
+    ports: dict[str, int] = field(default_factory=dict)
     urls: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -94,7 +99,7 @@ class Fleet:
         child = Child(name, command, self.options.logs / f"{name}.log", environment)
         child.start()
         self._exits.callback(child.stop)
-        self.children[name] = child
+        self.children[name], self.ports[name] = child, port
         return port
 
     def kill(self, name: str) -> None:
@@ -111,6 +116,10 @@ class Fleet:
             time.sleep(seconds)
         finally:
             child.send(signal.SIGCONT)
+
+    def serves(self, replica: str) -> bool:
+        """Whether that drafter or verifier has its model and answers."""
+        return state(f"127.0.0.1:{self.ports[replica]}", seconds=1.0) == "SERVING"
 
     def ready(self, gateway: int) -> bool:
         """Whether that gateway serves, with every part there."""
