@@ -35,7 +35,7 @@ RULES: dict[str, dict[str, Any]] = {
 }
 """The last two give the same text as long as some drafter answers, and here one always does."""
 PROMPTS = ("go on", "tell me of the sea", "why?")
-READ_SECONDS = 3 * LEASE_SECONDS
+PATIENCE_SECONDS = 3 * LEASE_SECONDS
 WINDOW_SECONDS = 60
 REST_SECONDS = (2.0, 6.0)
 PAUSES_SECONDS = (1.5 * LEASE_SECONDS, 4 * LEASE_SECONDS)
@@ -111,7 +111,10 @@ def differences(case: Case, told: Told) -> Iterator[str]:
 
 
 def cases(client: ResumingClient, model: str, max_tokens: int, limit: int | None = None) -> list[Case]:
-    """Requests of every rule with their uninterrupted answers. limit: how many; None for all."""
+    """Requests of every rule with their uninterrupted answers. limit: how many; None for all.
+
+    Raises AdasdError where one has none.
+    """
 
     def body(fields: dict[str, Any], prompt: str) -> dict[str, Any]:
         return {
@@ -125,13 +128,19 @@ def cases(client: ResumingClient, model: str, max_tokens: int, limit: int | None
         }
 
     bodies = [(rule, body(fields, prompt)) for prompt in PROMPTS for rule, fields in RULES.items()]
-    return [Case(rule, asked, client.converse(asked)) for rule, asked in bodies[:limit]]
+    known = [Case(rule, asked, client.converse(asked)) for rule, asked in bodies[:limit]]
+    for case in known:
+        if case.expected.error is not None:
+            raise AdasdError(f"{case.rule}: {case.expected.error['message']}")
+    return known
 
 
-def run(fleet: Fleet, known: Sequence[Case], seconds: float, streams: int, seed: int) -> Findings:
-    """Ask on so many streams while one process after another is struck."""
+def run(
+    fleet: Fleet, known: Sequence[Case], seconds: float, streams: int, seed: int, patience: float = PATIENCE_SECONDS
+) -> Findings:
+    """Ask on so many streams while one process after another is struck. patience: of a client, in silence."""
     findings, stop, lock = Findings(), threading.Event(), threading.Lock()
-    client = ResumingClient(fleet.urls, READ_SECONDS)
+    client = ResumingClient(fleet.urls, patience)
 
     def ask(stream: int) -> None:
         random = Random(f"{seed} {stream}")
@@ -210,6 +219,9 @@ def chaos(
     seed: Annotated[int, typer.Option(help="Of what is asked and what is struck.")] = 0,
     target: Annotated[str | None, typer.Option(help="Model folder or toy:...; a toy if not given.")] = None,
     draft: Annotated[str | None, typer.Option(help="Likewise; both or none.")] = None,
+    patience: Annotated[float, typer.Option(help="Seconds of silence after which a client looks elsewhere.", min=1)] = (
+        PATIENCE_SECONDS
+    ),
     max_tokens: Annotated[int, typer.Option(help="Longest answer.", min=1)] = 300,
     logs: Annotated[Path | None, typer.Option(help="Folder for the services' logs.")] = None,
 ) -> None:
@@ -219,7 +231,7 @@ def chaos(
         with _started(target, draft, logs) as fleet:
             fleet.wait_ready(600)
             known = cases(ResumingClient(fleet.urls), fleet.options.model_name, max_tokens)
-            findings = run(fleet, known, 60 * minutes, streams, seed)
+            findings = run(fleet, known, 60 * minutes, streams, seed, patience)
     except AdasdError as error:
         typer.secho(f"error: {error}", fg="red", err=True)
         raise typer.Exit(1) from None

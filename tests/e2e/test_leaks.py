@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import httpx
 import psutil
 import pytest
 
@@ -31,7 +30,7 @@ def abort(served: Served, count: int) -> None:
     def leave(n: int) -> None:
         messages = [{"role": "user", "content": f"go on {n}"}]
         body = {"model": served.model, "messages": messages, "stream": True, "max_tokens": 500, "seed": n}
-        with httpx.stream("POST", f"{served.stack.url}/v1/chat/completions", json=body, timeout=60) as reply:
+        with served.client.stream("POST", "/v1/chat/completions", json=body) as reply:
             texts = (line for line in reply.iter_lines() if '"content":"' in line and '"content":""' not in line)
             for _ in range(1 + n % 2):
                 next(texts, None)
