@@ -34,8 +34,7 @@ from services.gateway.session_stream import SessionStream
 
 logger = logging.getLogger(__name__)
 
-PASSING = (ServiceUnavailable, DeadlineExceeded, Overloaded, SessionNotFound)
-"""What a drafter may get over while a seeded request waits for it."""
+PASSING = (ServiceUnavailable, DeadlineExceeded, Overloaded, SessionNotFound)  # what may pass while a request waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,11 +209,19 @@ class RemoteDrafter:
     async def _until_asked(self, context: Context, plan: DraftPlan, round_number: int) -> Draft:
         while True:
             try:
-                return await self._ask(context, plan, round_number)
+                return await self._attempt(context, plan, round_number)
             except PASSING as error:
                 self._stream.drop(error)
                 logger.info("a seeded request waits for a drafter: %s", error)
                 await asyncio.sleep(RETRY_PAUSE_SECONDS)
+
+    async def _attempt(self, context: Context, plan: DraftPlan, round_number: int) -> Draft:
+        """No longer than half the wait if there is another replica to ask: one that hangs must not use it up."""
+        try:
+            async with asyncio.timeout(self._client.options.drafter_wait / 2 if self._stream.can_move else None):
+                return await self._ask(context, plan, round_number)
+        except TimeoutError:
+            raise DeadlineExceeded("no candidates in half the time") from None
 
     async def _ask(self, context: Context, plan: DraftPlan, round_number: int) -> Draft:
         reply = await self._stream.ask(context, round_number, self._question(plan, round_number))

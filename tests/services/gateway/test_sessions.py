@@ -12,6 +12,9 @@ import pytest
 import uvicorn
 
 from adasd.core.adaptive import AcceptanceState
+from adasd.core.errors import ServiceUnavailable
+from adasd.state.base import Commit
+from services.gateway import telling as module
 from services.gateway.telling import Telling
 from tests.services.gateway.conftest import Gateway
 from tests.services.gateway.test_lifecycle import until
@@ -91,6 +94,34 @@ async def test_an_answer_that_nobody_comes_back_for_is_stopped(gateway: Gateway,
     assert await gateway.metric('adasd_gateway_requests_total{outcome="cancelled"}') == 2
     last = told(await resume(gateway, session))
     assert last.error["message"] == "the session was stopped"
+
+
+async def test_a_store_that_fails_while_the_client_is_away_does_not_cost_it_the_session(
+    gateway: Gateway, other: Gateway, server: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Letting go takes as long as the store; whoever watches for the client looks meanwhile."""
+    monkeypatch.setattr(module, "RENEWALS", 1000)
+    expected = await streamed(gateway, max_tokens=60, **GREEDY)
+    gateway.peers.held = {3: asyncio.Event()}
+    session, name = await leave(server, max_tokens=60, resumable={"window_s": 60})
+    commit = gateway.store.commit
+
+    async def broken(_: Commit) -> int:
+        monkeypatch.setattr(gateway.store, "commit", commit)
+        raise ServiceUnavailable("for a moment")
+
+    async def slow(*_: object, **__: object) -> int:
+        await asyncio.sleep(0.1)
+        raise ServiceUnavailable("for a while")
+
+    with monkeypatch.context() as store:
+        store.setattr(gateway.store, "commit", broken)
+        store.setattr(gateway.store, "renew", slow)
+        gateway.peers.held[3].set()
+        await until(lambda: gateway.services.capacity.in_hand == 0)
+    await let_go(gateway, session)
+    rest = told(await resume(other, session, name))
+    assert (rest.finish, expected.text.endswith(rest.text)) == (expected.finish, True)
 
 
 async def test_a_follower_elsewhere_keeps_an_answer_alive(
