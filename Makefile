@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 TORCH ?= $(shell grep '^torch==' constraints.txt)
 PROTOS := $(wildcard proto/adasd/rpc/v1/*.proto)
 
-.PHONY: setup serve chat test check fmt proto bench observe
+.PHONY: setup serve chat test check fmt proto bench chaos observe
 
 setup: $(VENV)/.ready
 
@@ -49,3 +49,7 @@ proto: setup
 # make bench DATA="prompts.jsonl more.jsonl" ARGS="--prompts 20"
 bench: setup
 	$(BIN)/adasd bench $(foreach file,$(DATA),--data "$(file)") $(ARGS)
+
+# Two of every service, killed and paused at random under streams that resume: make chaos ARGS="--minutes 1 --seed 3"
+chaos: setup
+	$(BIN)/adasd chaos $(ARGS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -71,3 +72,23 @@ def test_documented_defaults_are_those_of_the_code() -> None:
     for prefix, kind in (("ADASD_GATEWAY_", GatewaySettings), ("ADASD_{SERVICE}_", ReplicaSettings)):
         fields = kind.model_fields.items()
         check(prefix, {n: f.default for n, f in fields if not f.is_required() and n not in nested})
+
+
+def test_every_page_is_linked_from_the_readme_and_every_link_leads_somewhere() -> None:
+    pages = {path: path.read_text() for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))}
+    anchors = {
+        path: {_anchor(title) for title in re.findall("^#+ (.*)$", text, re.MULTILINE)} for path, text in pages.items()
+    }
+    linked = set()
+    for path, text in pages.items():
+        for target, fragment in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", text):
+            page = (path.parent / target).resolve() if target else path
+            assert page.exists(), f"{path.name}: {target}"
+            assert not fragment or fragment in anchors[page], f"{path.name}: {target}#{fragment}"
+            linked |= {page} if path.name == "README.md" else set()
+    assert linked >= pages.keys() - {ROOT / "README.md"}
+
+
+def _anchor(title: str) -> str:
+    """As GitHub makes one of a heading."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -146,7 +146,10 @@ def _brought_to(prompts: Sequence[Prompt], context: int | None, tokenizer: Path 
 
 
 def _own_stack(target: str | None, draft: str | None) -> StackOptions:
-    return stack_options(target, draft, None, host="127.0.0.1", port=0, redis_url=None, logs=None)
+    """A stack in which no variant begins with what another has read of the same prompt."""
+    options = stack_options(target, draft, None, host="127.0.0.1", port=0, redis_url=None, logs=None)
+    apart = {f"ADASD_{service}_RUNTIME__IDLE_SESSIONS": "0" for service in ("DRAFTER", "VERIFIER")}
+    return replace(options, environment={**options.environment, **apart})
 
 
 @contextmanager

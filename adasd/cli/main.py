@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from adasd.cli.bench import bench
+from adasd.cli.chaos import chaos
 from adasd.cli.chat import chat
 from adasd.cli.distill import distill
 from adasd.cli.inspect import inspect
@@ -17,6 +18,7 @@ app.command()(chat)
 app.command()(bench)
 app.command()(inspect)
 app.command()(distill)
+app.command()(chaos)
 app.add_typer(key, name="key")
 
 if __name__ == "__main__":

@@ -84,6 +84,7 @@ class Stack:
             ADASD_GATEWAY_REDIS_URL=redis_url,
             ADASD_GATEWAY_TOKENIZER=str(options.tokenizer),
             ADASD_GATEWAY_MODEL_NAME=options.model_name,
+            ADASD_GATEWAY_DRAFTER_PREFILL="false",  # on shared cores it would delay the first token
         )
 
     def _add_model(self, name: str, model: str, **environment: str) -> str:

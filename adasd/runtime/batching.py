@@ -34,17 +34,21 @@ L = TypeVar("L", bound=Rows)
 class Schedule:
     """chunk: tokens a step reads of prompts when nothing else runs. running_chunk: beside running streams.
 
-    running: the most tokens a stream reads at a step and still counts as running.
+    running: the most tokens a stream reads at a step and still counts as running. idle_sessions: whose KV is kept when
+    their stream has ended, for others that begin alike.
     """
 
     chunk: int = 256
     running_chunk: int = 64
     running: int = 32
+    idle_sessions: int = 32
 
     def __post_init__(self) -> None:
         for name in ("chunk", "running_chunk", "running"):
             if getattr(self, name) < 1:
                 raise InvalidRequest(f"{name} must be at least 1, got {getattr(self, name)}", name)
+        if self.idle_sessions < 0:
+            raise InvalidRequest(f"idle_sessions must not be negative, got {self.idle_sessions}", "idle_sessions")
 
 
 @dataclass(slots=True)

@@ -39,19 +39,18 @@ def load_checkpoint(folder: Path, role: Role, options: RuntimeOptions) -> Ragged
         model, sources = _student(folder, role, options)
     else:
         model, sources = _model(folder, device, options), (folder,)
-    precision = _precision(model, device, role, options)
+    precision = _precision(model, device, options)
     info = model_info(model, sources, options, precision)
     body = _body(model.requires_grad_(False), device, precision, info.context_length)
     keep_freed_memory()
     return RaggedRuntime(body, info, device, options.kv_positions or kv_positions(model, device))
 
 
-def _precision(model: PreTrainedModel, device: torch.device, role: Role, options: RuntimeOptions) -> Dtype:
+def _precision(model: PreTrainedModel, device: torch.device, options: RuntimeOptions) -> Dtype:
     """The type of weights and products. Raises InvalidRequest for one that cannot be had here."""
     packed = device.type == "cpu" and suits(model)
     if options.dtype is None:
-        known = cast(Dtype, str(model.dtype).removeprefix("torch."))
-        return "bfloat16" if packed and role == "draft" and can_pack("bfloat16") else known
+        return cast(Dtype, str(model.dtype).removeprefix("torch."))
     if options.dtype == "int8" and not (packed and can_pack("int8")):
         raise InvalidRequest(f"{model.config.model_type} cannot be multiplied in int8 on {device}", "dtype")
     return options.dtype

@@ -19,9 +19,10 @@ class RuntimeOptions:
 
     device: as torch names it. threads: of torch on the CPU, in the whole process; None leaves them as they are.
     dtype: of weights and products. On the CPU models of the Llama family keep everything else in float32, and may be
-    multiplied in int8, which others may not. None: bfloat16 for such a draft if the processor knows it, else float32.
+    multiplied in int8, which others may not. None: float32 on the CPU, elsewhere the folder's own.
     prefill_chunk: positions of prompts read at a time; running_chunk: the same beside running streams.
     kv_positions: positions of KV for all sessions together; None: as many as half the free memory holds.
+    idle_sessions: whose KV is kept when their stream has ended, for others that begin alike.
     support: entries of a draft row; None sends the whole vocabulary.
     context_length: positions to serve, at most what the model attends to; None serves them all.
     heartbeat_seconds: a rank of a tensor-parallel model that is silent for so long is lost, and its group starts again.
@@ -34,6 +35,7 @@ class RuntimeOptions:
     prefill_chunk: int = 256
     running_chunk: int = 64
     kv_positions: int | None = None
+    idle_sessions: int = 32
     support: int | None = DEFAULT_SUPPORT
     context_length: int | None = None
     heartbeat_seconds: int = 10

@@ -24,9 +24,10 @@ class Replica(Generic[L]):
     def __init__(
         self, runtime: CausalRuntime[L], kernels: Kernels[L, CounterDraws], schedule: Schedule | None = None
     ) -> None:
+        schedule = schedule or Schedule()
         self._runtime = runtime
-        self._sessions = Sessions(runtime)
-        self.batcher = Batcher(runtime, kernels, self._sessions, schedule or Schedule())
+        self._sessions = Sessions(runtime, schedule.idle_sessions)
+        self.batcher = Batcher(runtime, kernels, self._sessions, schedule)
 
     def info(self) -> ModelInfo:
         return self._runtime.info()

@@ -15,8 +15,6 @@ from adasd.core.errors import Overloaded, SessionNotFound
 from adasd.core.messages import ContextDelta
 from adasd.runtime.base import CausalRuntime
 
-IDLE_SESSIONS = 32
-"""Sessions kept after their stream has ended, for others that begin alike."""
 SHORTEST_FORK = 16
 """Positions; fewer are read faster than copied."""
 
@@ -28,10 +26,13 @@ class _Session:
 
 
 class Sessions:
-    """The sessions of one runtime, least recently used first. Owned by the thread that owns the runtime."""
+    """The sessions of one runtime, least recently used first. Owned by the thread that owns the runtime.
 
-    def __init__(self, runtime: CausalRuntime[Any]) -> None:
-        self._runtime = runtime
+    keep: sessions whose KV stays when their stream has ended, for others that begin alike.
+    """
+
+    def __init__(self, runtime: CausalRuntime[Any], keep: int) -> None:
+        self._runtime, self._keep = runtime, keep
         self._sessions: OrderedDict[bytes, _Session] = OrderedDict()
         self._idle: OrderedDict[bytes, list[int]] = OrderedDict()
         self._released = 0
@@ -90,7 +91,7 @@ class Sessions:
         except SessionNotFound:
             return
         self._idle[parked] = session.cached
-        if len(self._idle) > IDLE_SESSIONS:
+        if len(self._idle) > self._keep:
             self._drop_idle()
 
     def reserve(self, name: bytes, length: int, running: Collection[bytes]) -> None:

@@ -86,10 +86,11 @@ class StoredSession:
 class Tail:
     """What was committed after the ids a follower has.
 
-    turn: as in the record. length: of all ids. lease: seconds left to the owner.
+    turn, epoch: as in the record. length: of all ids. lease: seconds left to the owner.
     """
 
     turn: int
+    epoch: int
     length: int
     ids: Sequence[int]
     finish_reason: FinishReason | None

@@ -114,10 +114,10 @@ def commit_arguments(commit: Commit, channel: str, lives: Lives) -> list[bytes]:
     return [*guard, _digest([*guard, *change]), *lives.arguments(), channel.encode(), *change]
 
 
-def stored_tail(turn: bytes, length: bytes, ids: bytes, finish_reason: bytes, lease: int) -> Tail:
+def stored_tail(turn: bytes, epoch: bytes, length: bytes, ids: bytes, finish_reason: bytes, lease: int) -> Tail:
     """A reply of tail.lua. lease: milliseconds left."""
     reason = cast(FinishReason | None, finish_reason.decode() or None)
-    return Tail(int(turn), int(length), unpack_ids(ids), reason, lease / 1000)
+    return Tail(int(turn), int(epoch), int(length), unpack_ids(ids), reason, lease / 1000)
 
 
 def stored_session(

@@ -204,8 +204,8 @@ SESSIONS = [
     Panel(
         "Sessions that changed hands, a second",
         "none",
-        {"conflicts": f'sum (rate({GATEWAY}_errors_total{{type="Conflict"}}[$__rate_interval])) or vector(0)'},
-        note="Commits refused because another gateway owns the session.",
+        {"taken over": rate(f"{GATEWAY}_take_overs_total")},
+        note="Taken over by another gateway, from one that stopped, was lost, or did not renew its lease in time.",
     ),
     Panel(
         "Memory",

@@ -20,13 +20,15 @@ class Lease:
     """This gateway's hold on a session it runs, and its way to commit. A round may outlast a lease: a long prefill
     has no commits, so the lease is renewed beside it.
 
-    Whoever has lost it is told by the next commit. On leaving the session is anybody's.
+    Whoever has lost it is told by the next commit. On leaving the session is anybody's, unless it is kept: for its
+    owner to end it, before another turn begins on what is about to change.
     """
 
     def __init__(self, store: SessionStore, ownership: Ownership) -> None:
         self._store = store
         self.ownership = ownership
         self.followed_at = -float("inf")  # `time.monotonic` when other gateways last followed
+        self.kept = False
         self._renewing: asyncio.Task[None] | None = None
 
     async def commit(self, commit: Commit) -> int:
@@ -44,7 +46,7 @@ class Lease:
         assert self._renewing is not None
         self._renewing.cancel()
         await asyncio.gather(self._renewing, return_exceptions=True)
-        if kind is not None:  # a text that has come to its end has nothing left to go on with
+        if kind is not None and not self.kept:  # a text that has come to its end has nothing left to go on with
             await self._release()
 
     async def _release(self) -> None:

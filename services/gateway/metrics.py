@@ -86,7 +86,7 @@ class GatewayMetrics:
         }
         self._requests = counter(f"{gateway}_requests", "Chat requests by outcome.", "outcome")
         self._resumes = counter(f"{gateway}_resumes", "Streams taken up again, by outcome.", "outcome")
-        self._take_overs = counter(f"{gateway}_take_overs", "Sessions taken over from gateways that let go of them.")
+        self._take_overs = counter(f"{gateway}_take_overs", "Sessions taken over from gateways that left them.")
         self._errors = counter(f"{gateway}_errors", "Errors told to clients, by type.", "type")
         self._drafter_failures = counter(
             f"{gateway}_drafter_failures", "Rounds that lost their candidates, by error.", "type"

@@ -34,8 +34,7 @@ from services.gateway.session_stream import SessionStream
 
 logger = logging.getLogger(__name__)
 
-PASSING = (ServiceUnavailable, DeadlineExceeded, Overloaded, SessionNotFound)
-"""What a drafter may get over while a seeded request waits for it."""
+PASSING = (ServiceUnavailable, DeadlineExceeded, Overloaded, SessionNotFound)  # what may pass while a request waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +48,7 @@ class RemoteOptions:
     draft_deadline: for one round; later rounds do not wait for a drafter that is still busy with an earlier one.
     drafter_wait: how long a seeded request waits for a drafter before a round without candidates.
     drafter_backoff: rounds without candidates after a failure, before the drafter is tried again.
+    drafter_prefill: whether the drafter reads a prompt while the verifier does, not only when candidates are wanted.
     info_deadline: for an answer to Info. tls: with all services alike.
     """
 
@@ -62,6 +62,7 @@ class RemoteOptions:
     draft_deadline: float = 2.0
     drafter_wait: float = 10.0
     drafter_backoff: float = 0.5
+    drafter_prefill: bool = True
     info_deadline: float = 5.0
     tls: ClientTls = field(default_factory=ClientTls)
 
@@ -158,7 +159,7 @@ class RemoteDrafter:
         self.timing = Timing()
 
     def prefill(self, context: Context) -> None:
-        if self._client.refusal is not None:
+        if self._client.refusal is not None or not self._client.options.drafter_prefill:
             return
         try:
             self._stream.send(context, self._question(DraftPlan(0), 0))
@@ -208,11 +209,19 @@ class RemoteDrafter:
     async def _until_asked(self, context: Context, plan: DraftPlan, round_number: int) -> Draft:
         while True:
             try:
-                return await self._ask(context, plan, round_number)
+                return await self._attempt(context, plan, round_number)
             except PASSING as error:
                 self._stream.drop(error)
                 logger.info("a seeded request waits for a drafter: %s", error)
                 await asyncio.sleep(RETRY_PAUSE_SECONDS)
+
+    async def _attempt(self, context: Context, plan: DraftPlan, round_number: int) -> Draft:
+        """No longer than half the wait if there is another replica to ask: one that hangs must not use it up."""
+        try:
+            async with asyncio.timeout(self._client.options.drafter_wait / 2 if self._stream.can_move else None):
+                return await self._ask(context, plan, round_number)
+        except TimeoutError:
+            raise DeadlineExceeded("no candidates in half the time") from None
 
     async def _ask(self, context: Context, plan: DraftPlan, round_number: int) -> Draft:
         reply = await self._stream.ask(context, round_number, self._question(plan, round_number))

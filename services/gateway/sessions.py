@@ -158,11 +158,13 @@ def _picked(kind: type[T], stored: Mapping[str, Any]) -> T:
 
 
 def _sampling(stored: Mapping[str, Any]) -> SamplingParams:
-    """JSON knows lists only; an older release stored no processing."""
-    processing = dict(stored.get("processing", {}))
-    processing["logit_bias"] = tuple((token, bias) for token, bias in processing.get("logit_bias", ()))
-    processing["eos_ids"] = tuple(processing.get("eos_ids", ()))
+    processing = {name: _tuples(value) for name, value in stored.get("processing", {}).items()}
     return _picked(SamplingParams, {**stored, "processing": _picked(Processing, processing)})
+
+
+def _tuples(value: Any) -> Any:
+    """Lists as the tuples they were: JSON knows none."""
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def fingerprints(target: ModelInfo, draft: ModelInfo | None) -> dict[str, str]:

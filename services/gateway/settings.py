@@ -84,6 +84,7 @@ class GatewaySettings(BaseSettings):
     draft_deadline: float = Field(default=2.0, gt=0)
     drafter_wait: float = Field(default=10.0, ge=0)
     drafter_backoff: float = Field(default=0.5, ge=0)
+    drafter_prefill: bool = True
     info_deadline: float = Field(default=5.0, gt=0)
     breaker_failures: int = Field(default=3, ge=1)
     breaker_seconds: float = Field(default=1.0, ge=0)
@@ -152,6 +153,7 @@ class GatewaySettings(BaseSettings):
             draft_deadline=self.draft_deadline,
             drafter_wait=self.drafter_wait,
             drafter_backoff=self.drafter_backoff,
+            drafter_prefill=self.drafter_prefill,
             info_deadline=self.info_deadline,
             tls=self.tls,
         )

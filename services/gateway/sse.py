@@ -122,18 +122,19 @@ async def while_client_listens(
 
 
 async def _gone(receive: Receive, reply: Reply, unwanted: Callable[[], Awaitable[None]]) -> None:
-    signs = {asyncio.create_task(_disconnected(receive)), asyncio.create_task(_set(reply.left))}
+    """Returns once the client has closed its connection, or reads nothing from it, and nobody waits for it."""
+    signs: list[asyncio.Task[Any]] = [
+        asyncio.create_task(_disconnected(receive)),
+        asyncio.create_task(reply.left.wait()),
+    ]
     try:
         await asyncio.wait(signs, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for sign in signs:
             sign.cancel()
+        await asyncio.gather(*signs, return_exceptions=True)
     reply.left.set()
     await unwanted()
-
-
-async def _set(event: asyncio.Event) -> None:
-    await event.wait()
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
 
 from adasd.core.context import Context
 from adasd.core.errors import Conflict, SessionNotFound
@@ -54,7 +54,7 @@ class Telling:
         self._handing_over = handing_over
         self._resume_wait = resume_wait
         self.times = RoundTimes(arrived)
-        self._lease: Lease | None = None
+        self._lease: Lease | None = None  # for as long as this gateway runs the session, or lets go of it
         self.ownership: Ownership | None = None  # under which this gateway runs or ran the session; None if it follows
 
     @property
@@ -87,7 +87,7 @@ class Telling:
                 raise
             except Conflict as conflict:  # it was taken over or stopped, or Redis has lost its end
                 logger.info("a session is no longer ours, it is followed from now on: %s", conflict)
-                held = self.ownership = None
+                held = self.ownership = self._lease = None
 
     async def unwanted(self) -> None:
         """Returns once the client, who has gone, has been away for the session's window and nobody else follows."""
@@ -95,6 +95,7 @@ class Telling:
         while self._lease is not None:
             idle = time.monotonic() - max(left, self._lease.followed_at)
             if idle >= self.session.window:
+                self._lease.kept = True
                 return
             await asyncio.sleep(min(self.session.window - idle, self._store.lease / RENEWALS))
 
@@ -112,7 +113,6 @@ class Telling:
         async with AsyncExitStack() as stack:
             self._lease = await stack.enter_async_context(Lease(self._store, held.ownership))
             self.ownership = held.ownership
-            stack.callback(self._let_go)
             transcript, state = self._transcript(), restored(held.stored)
             await _replay(transcript, held.stored.ids[len(request.prompt) :])
             if state.counters.rounds != held.stored.rounds:  # commits are numbered by the one, checked by the other
@@ -145,9 +145,6 @@ class Telling:
                 if not ended:
                     self._go_on()
 
-    def _let_go(self) -> None:
-        self._lease = None
-
     def _go_on(self) -> None:
         if self._handing_over.is_set():
             where = f"; the stream goes on at /v1/sessions/{self.session.id.hex()}/stream"
@@ -156,14 +153,17 @@ class Telling:
     async def _follow(self) -> AsyncGenerator[Passage, None]:
         """What others commit, until the text ends or nobody holds the session any more."""
         transcript, give_up = self._transcript(), time.monotonic() + self._resume_wait
+        epoch: int | None = None
         async with self._store.announcements(self.session.id) as changed:
             while True:
                 self._go_on()
                 changed.clear()
                 tail = await self._tail(transcript.context.base)
-                if tail.length < transcript.context.base + len(tail.ids):
-                    transcript = self._transcript()  # the store has lost its end: read it from the beginning
-                    continue
+                if epoch not in (None, tail.epoch) or tail.length < transcript.context.base:
+                    # Should the store have lost its end, another owner may have written another one.
+                    transcript = self._transcript()
+                    tail = await self._tail(transcript.context.base)
+                epoch = tail.epoch
                 await _replay(transcript, tail.ids)
                 if tail.finish_reason is not None:
                     yield await self._end(transcript)
@@ -206,8 +206,9 @@ async def _replay(transcript: Transcript, tokens: Sequence[int]) -> None:
 
 async def _either(event: asyncio.Event, seconds: float) -> None:
     """Wait for the event, but no longer than so many seconds."""
-    await asyncio.wait({waiting := asyncio.create_task(event.wait())}, timeout=seconds)
-    waiting.cancel()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 async def _close(drafter: TimedDrafter, verifier: TimedVerifier) -> None:

@@ -79,7 +79,8 @@ async def _serve(
         logger.info("metrics on %s:%d", settings.host, http.server_port)
     # A stream has one message in hand at a time, and leaves one release behind.
     async with DeviceThread(capacity=2 * settings.max_streams) as device:
-        schedule = Schedule(settings.runtime.prefill_chunk, settings.runtime.running_chunk)
+        runtime = settings.runtime
+        schedule = Schedule(runtime.prefill_chunk, runtime.running_chunk, idle_sessions=runtime.idle_sessions)
         metrics = ReplicaMetrics(name, registry)
         host = ReplicaHost(device, metrics, settings.work_seconds, settings.max_streams, schedule)
         server = Server(service(host, settings), settings.limits, tls=settings.tls)

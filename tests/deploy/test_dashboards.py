@@ -46,5 +46,5 @@ def test_panels_do_not_overlap_and_every_metric_of_speculation_has_one() -> None
 
 
 def test_every_alert_has_its_paragraph() -> None:
-    document = (DEPLOY.parent / "docs" / "deploy.md").read_text()
+    document = (DEPLOY.parent / "docs" / "operate.md").read_text()
     assert [name for name, _ in alerts() if f"### {name}\n" not in document] == []

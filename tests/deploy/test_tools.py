@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,12 +12,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.deploy.manifests import DOCKERFILES, K8S, ROOT, Object
+from tests.deploy.manifests import DOCKERFILES, K8S, ROOT, Object, config
 
 PLACES = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 FOLDERS = ["base", "overlays/local", "overlays/gpu"]
 COMPOSED = [["docker-compose.yml"], ["docker-compose.yml", "docker-compose.gpu.yml"]]
-CUSTOM = ("monitoring.coreos.com/", "keda.sh/", "cert-manager.io/")
+CUSTOM = ("monitoring.coreos.com/", "keda.sh/", "cert-manager.io/", "leaderworkerset.x-k8s.io/")
 """Kinds that others define; no schema of them is at hand."""
 
 
@@ -41,6 +42,39 @@ def rendered(folder: Path) -> list[Object]:
     return objects
 
 
+def overlay(tmp_path: Path, kustomization: str) -> list[Object]:
+    """What an overlay of somebody's own renders to. Kustomize wants all paths below one root, so the tree is copied."""
+    copied = shutil.copytree(ROOT / "deploy", tmp_path / "deploy") / "k8s" / "overlays" / "one"
+    copied.mkdir()
+    (copied / "kustomization.yaml").write_text(kustomization)
+    return rendered(copied)
+
+
+def overlaid(tmp_path: Path, *components: str) -> list[Object]:
+    """The base with these components."""
+    folders = [f"../../components/{name}" for name in components]
+    return overlay(
+        tmp_path,
+        yaml.safe_dump(
+            {"kind": "Kustomization", "namespace": "adasd", "resources": ["../../base"], "components": folders}
+        ),
+    )
+
+
+def only(objects: list[Object], kind: str, name: str) -> Object:
+    (found,) = (each for each in objects if (each["kind"], each["metadata"]["name"]) == (kind, name))
+    return found
+
+
+def drains(pod: Object) -> bool:
+    """Whether torchrun waits for the service's own grace after preStop, and the pod for torchrun."""
+    (container,) = pod["containers"]
+    (wait,) = (int(word.partition("=")[2]) for word in container["command"] if word.startswith("--shutdown-timeout="))
+    pause = container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
+    grace = float(config("verifier")["ADASD_VERIFIER_GRACE_SECONDS"])
+    return pod["terminationGracePeriodSeconds"] > pause + wait and wait > pause + grace
+
+
 @pytest.mark.parametrize("service", DOCKERFILES)
 def test_dockerfiles_are_clean(service: str) -> None:
     run("hadolint", str(DOCKERFILES[service]))
@@ -63,11 +97,46 @@ def test_overlays_render_into_valid_objects(folder: str) -> None:
 
 @pytest.mark.parametrize("component", sorted(path.name for path in (K8S / "components").iterdir()))
 def test_every_component_fits_the_base(component: str, tmp_path: Path) -> None:
-    """Kustomize wants relative paths below one root, so the tree is copied."""
-    copied = shutil.copytree(ROOT / "deploy", tmp_path / "deploy") / "k8s" / "overlays" / "one"
-    copied.mkdir()
-    overlay = {"kind": "Kustomization", "resources": ["../../base"], "components": [f"../../components/{component}"]}
-    (copied / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
-    services = {each["metadata"]["name"] for each in rendered(copied) if each["kind"] == "Service"}
+    services = {each["metadata"]["name"] for each in overlaid(tmp_path, component) if each["kind"] == "Service"}
     assert services >= {"gateway", "drafter", "verifier"}
     assert ("redis" in services) == (component != "external-redis")
+
+
+def test_of_a_group_of_ranks_the_first_serves_and_all_talk(tmp_path: Path) -> None:
+    schemas = pytest.importorskip("kubernetes_validate")
+    objects = overlaid(tmp_path, "gpu", "autoscaling-hpa", "tensor-parallel", "mtls")
+    group = only(objects, "LeaderWorkerSet", "verifier-group")
+    name, template = group["metadata"]["name"], group["spec"]["leaderWorkerTemplate"]
+    found = only(objects, "Service", "verifier")["spec"]["selector"].items()
+    made = {each["metadata"]["name"] for each in objects if each["kind"] == "ConfigMap"}
+    for role, probes in (("leaderTemplate", 3), ("workerTemplate", 0)):
+        labels, pod = template[role]["metadata"]["labels"], template[role]["spec"]
+        metadata = {"name": role.lower(), "labels": labels}
+        pod_object = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}
+        schemas.validate(pod_object, schemas.latest_version(), strict=True)
+        (container,) = pod["containers"]
+        assert (found <= labels.items()) is (role == "leaderTemplate")
+        assert sum("exec" in settings for key, settings in container.items() if key.endswith("Probe")) == probes
+        assert container["envFrom"][0]["configMapRef"]["name"] in made
+        assert drains(pod)
+    # LeaderWorkerSet makes a Service of the group's name, and labels the pods with it.
+    assert name not in {each["metadata"]["name"] for each in objects if each["kind"] == "Service"}
+    ranks = {"podSelector": {"matchLabels": {"leaderworkerset.sigs.k8s.io/name": name}}}
+    policy = only(objects, "NetworkPolicy", "verifier-ranks")["spec"]
+    assert policy["podSelector"] == ranks["podSelector"]
+    assert (policy["ingress"], policy["egress"]) == ([{"from": [ranks]}], [{"to": [ranks]}])
+    scaled = only(objects, "HorizontalPodAutoscaler", "verifier")["spec"]["scaleTargetRef"]
+    assert scaled == {"apiVersion": group["apiVersion"], "kind": group["kind"], "name": name}
+
+
+def test_the_worked_configuration_renders(tmp_path: Path) -> None:
+    (written,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "operate.md").read_text(), re.DOTALL)
+    objects = overlay(tmp_path, written)
+    pod = only(objects, "StatefulSet", "verifier")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    ranks = container["resources"]["limits"]["nvidia.com/gpu"]
+    assert f"--nproc-per-node={ranks}" in container["command"]
+    assert drains(pod)
+    merged = only(objects, "ConfigMap", container["envFrom"][0]["configMapRef"]["name"])["data"]
+    assert merged["ADASD_VERIFIER_RUNTIME__DEVICE"] == "cuda"
+    assert merged["ADASD_VERIFIER_RUNTIME__CONTEXT_LENGTH"] == "8192"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -68,6 +69,19 @@ class Served:
         assert len(found) == len(sessions)
         return found
 
+    def in_flight(self) -> dict[str, float]:
+        """Requests and streams each service works on, as its own metrics say."""
+        urls = {"gateway": f"{self.stack.url}/metrics"} | self.stack.metrics
+        names = {"gateway": "adasd_gateway_inflight_requests"}
+        return {name: gauge(url, names.get(name, f"adasd_{name}_inflight_streams")) for name, url in urls.items()}
+
+    def wait_idle(self, seconds: float = 10.0) -> dict[str, float]:
+        """What is in flight once nothing is, or after so long."""
+        deadline = time.monotonic() + seconds
+        while any((busy := self.in_flight()).values()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return busy
+
     @cached_property
     def oracle(self) -> LocalPair:
         """The same two models in this process."""
@@ -77,6 +91,12 @@ class Served:
             for spec, role in ((self.draft, "draft"), (self.target, "target"))
         )
         return LocalPair(draft, target)
+
+
+def gauge(url: str, name: str) -> float:
+    """Of all labels together."""
+    lines = httpx.get(url, timeout=10).text.splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(name) and not line.startswith("#"))
 
 
 def serve(

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
-from adasd.cli.sse import stream_chat
-from tests.e2e.conftest import DRAFTS, TOY, Served, serve
+from adasd.bench.sse import stream_chat
+from tests.e2e.conftest import DRAFTS, TOY, Served, gauge, serve
 
 SLOW = ",delay_ms=4"
 
@@ -22,25 +21,6 @@ def slow(tmp_path_factory: pytest.TempPathFactory, redis_url: str, toy_tokenizer
     """A pair whose forwards take a few milliseconds, so that things can happen in mid-stream."""
     folder = tmp_path_factory.mktemp("slow")
     yield from serve(folder, redis_url, DRAFTS["between"] + SLOW, TOY + SLOW, toy_tokenizer)
-
-
-def gauge(url: str, name: str) -> float:
-    lines = httpx.get(url, timeout=10).text.splitlines()
-    return sum(float(line.split()[-1]) for line in lines if line.startswith(name) and not line.startswith("#"))
-
-
-def in_flight(served: Served) -> dict[str, float]:
-    """Requests and streams each service works on, as its own metrics say."""
-    urls = {"gateway": f"{served.stack.url}/metrics"} | served.stack.metrics
-    names = {"gateway": "adasd_gateway_inflight_requests"}
-    return {name: gauge(url, names.get(name, f"adasd_{name}_inflight_streams")) for name, url in urls.items()}
-
-
-def wait_idle(served: Served) -> dict[str, float]:
-    deadline = time.monotonic() + 10
-    while any((busy := in_flight(served)).values()) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return busy
 
 
 LONG = {"max_tokens": 500, "temperature": 0}
@@ -58,12 +38,12 @@ def test_when_the_client_is_gone_all_three_services_stop(slow: Served, stream: b
             lines = reply.iter_lines()
             while "content" not in next(lines):
                 pass
-            assert all(in_flight(slow).values())
+            assert all(slow.in_flight().values())
     else:
         with pytest.raises(httpx.ReadTimeout):
             client.post("/v1/chat/completions", json=chat(slow), timeout=0.3)
     client.close()
-    assert set(wait_idle(slow).values()) == {0.0}
+    assert set(slow.wait_idle().values()) == {0.0}
     assert slow.answer(max_tokens=5)["usage"]["completion_tokens"] == 5
 
 

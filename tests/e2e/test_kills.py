@@ -13,8 +13,10 @@ from typing import Any
 import httpx
 import pytest
 
+from adasd.cli.chaos import cases, run
+from adasd.cli.fleet import Fleet, FleetOptions
+from adasd.cli.resuming import ResumingClient, Told
 from tests.e2e.conftest import DRAFTS, TOY
-from tests.e2e.fleet import Fleet, Told, fleet
 
 SLOW = ",delay_ms=3"
 RULES: dict[str, dict[str, Any]] = {
@@ -28,8 +30,15 @@ RULES: dict[str, dict[str, Any]] = {
 def many(tmp_path_factory: pytest.TempPathFactory, toy_tokenizer: Path) -> Iterator[Fleet]:
     """Two of each service; Redis keeps its data."""
     folder = tmp_path_factory.mktemp("fleet")
-    with fleet(folder, TOY + SLOW, DRAFTS["between"] + SLOW, toy_tokenizer, data=folder) as running:
+    options = FleetOptions(DRAFTS["between"] + SLOW, TOY + SLOW, toy_tokenizer, folder, data=folder)
+    with Fleet(options) as running:
+        running.wait_ready()
         yield running
+
+
+@pytest.fixture(scope="module")
+def client(many: Fleet) -> ResumingClient:
+    return ResumingClient(many.urls)
 
 
 def body(**fields: Any) -> dict[str, Any]:
@@ -61,8 +70,10 @@ def at(*places: int) -> Callable[[Callable[[int], None]], Callable[[Told], None]
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("fields", RULES.values(), ids=RULES)
-def test_kills_at_random_points_change_nothing(many: Fleet, fields: dict[str, Any], seed: int) -> None:
-    expected = many.converse(body(**fields))
+def test_kills_at_random_points_change_nothing(
+    many: Fleet, client: ResumingClient, fields: dict[str, Any], seed: int
+) -> None:
+    expected = client.converse(body(**fields))
     random, killed = Random(f"{seed} {fields}"), list[str]()
     length = len(expected.text)
     victims = ["drafter", "verifier", "gateway"]
@@ -76,7 +87,7 @@ def test_kills_at_random_points_change_nothing(many: Fleet, fields: dict[str, An
         killed.append(name)
 
     places = sorted(random.sample(range(1, max(4, length - 10)), 3))
-    told = many.converse(body(**fields), at(*places)(kill))
+    told = client.converse(body(**fields), at(*places)(kill))
     assert len(killed) == 3
     assert (told.text, told.finish, told.usage) == (expected.text, expected.finish, expected.usage)
     assert told.connections > 1, "the gateway was among the victims"
@@ -84,20 +95,20 @@ def test_kills_at_random_points_change_nothing(many: Fleet, fields: dict[str, An
 
 
 @pytest.mark.slow
-def test_a_paused_gateway_finds_its_session_taken_over_and_follows(many: Fleet) -> None:
-    expected, paused, moved = many.converse(body(temperature=0)), Told(), Told()
+def test_a_paused_gateway_finds_its_session_taken_over_and_follows(many: Fleet, client: ResumingClient) -> None:
+    expected, paused, moved = client.converse(body(temperature=0)), Told(), Told()
     stopped = threading.Event()
 
     def pause(_: int) -> None:
         many.children["gateway-0"].send(signal.SIGSTOP)
         stopped.set()
 
-    reading = threading.Thread(target=many.tell, args=(body(temperature=0), paused, 0, at(40)(pause)))
+    reading = threading.Thread(target=client.tell, args=(body(temperature=0), paused, 0, at(40)(pause)))
     reading.start()
     assert stopped.wait(60)
     moved.session, moved.position = paused.session, paused.position
     before = paused.text
-    many.tell({}, moved, 1, lambda _: None)
+    client.tell({}, moved, 1)
     assert before + moved.text == expected.text
     many.children["gateway-0"].send(signal.SIGCONT)
     reading.join(60)
@@ -108,9 +119,9 @@ def test_a_paused_gateway_finds_its_session_taken_over_and_follows(many: Fleet) 
 
 
 @pytest.mark.slow
-def test_a_stopping_gateway_hands_over_within_its_grace(many: Fleet) -> None:
+def test_a_stopping_gateway_hands_over_within_its_grace(many: Fleet, client: ResumingClient) -> None:
     long = body(temperature=0, max_tokens=600)
-    expected, gateway = many.converse(long), many.children["gateway-0"]
+    expected, gateway = client.converse(long), many.children["gateway-0"]
     unready: list[int] = []
 
     def stop(_: int) -> None:
@@ -118,7 +129,7 @@ def test_a_stopping_gateway_hands_over_within_its_grace(many: Fleet) -> None:
         time.sleep(0.05)
         unready.append(httpx.get(f"{many.urls[0]}/readyz", timeout=5).status_code)
 
-    told = many.converse(long, at(30)(stop))
+    told = client.converse(long, at(30)(stop))
     assert unready == [503]
     assert (told.text, told.usage, told.connections) == (expected.text, expected.usage, 2)
     assert gateway.wait(10) == 0
@@ -127,29 +138,41 @@ def test_a_stopping_gateway_hands_over_within_its_grace(many: Fleet) -> None:
 
 
 @pytest.mark.slow
-def test_redis_restarts_with_its_data_and_nothing_is_lost(many: Fleet) -> None:
-    expected = many.converse(body(temperature=0))
+def test_redis_restarts_with_its_data_and_nothing_is_lost(many: Fleet, client: ResumingClient) -> None:
+    expected = client.converse(body(temperature=0))
 
     def restart(_: int) -> None:
         many.redis.stop()
         many.redis.start()
 
-    told = many.converse(body(temperature=0), at(40, 90)(restart))
+    told = client.converse(body(temperature=0), at(40, 90)(restart))
     assert (told.text, told.finish, told.usage) == (expected.text, expected.finish, expected.usage)
 
 
 @pytest.mark.slow
+def test_chaos_in_short_changes_nothing(many: Fleet, client: ResumingClient) -> None:
+    known = cases(client, "test", max_tokens=150, limit=4)
+    findings = run(many, known, seconds=12, streams=3, seed=5)
+    assert findings.differences == []
+    assert findings.strikes.total() > 1
+    assert findings.texts.total() > 1
+
+
+@pytest.mark.slow
 def test_redis_restarts_without_its_data_and_says_so(tmp_path: Path, toy_tokenizer: Path) -> None:
-    with fleet(tmp_path, TOY + SLOW, DRAFTS["between"] + SLOW, toy_tokenizer, count=1) as forgetful:
-        expected = forgetful.converse(body(temperature=0))
+    options = FleetOptions(DRAFTS["between"] + SLOW, TOY + SLOW, toy_tokenizer, tmp_path, count=1)
+    with Fleet(options) as forgetful:
+        forgetful.wait_ready()
+        client = ResumingClient(forgetful.urls)
+        expected = client.converse(body(temperature=0))
 
         def restart(_: int) -> None:
             forgetful.redis.stop()
             forgetful.redis.start()
 
-        told = forgetful.converse(body(temperature=0), at(40)(restart))
+        told = client.converse(body(temperature=0), at(40)(restart))
         assert told.error["code"] == "session_not_found"
         assert not told.done
         assert 40 <= len(told.text) < len(expected.text)
         assert expected.text.startswith(told.text)
-        assert forgetful.converse(body(temperature=0)).text == expected.text
+        assert client.converse(body(temperature=0)).text == expected.text

@@ -101,7 +101,7 @@ def test_a_drafter_killed_in_mid_stream_costs_speed_only(pair: Served) -> None:
     body = {"model": pair.model, "messages": [{"role": "user", "content": PROMPTS[14]}], "max_tokens": 160}
     body |= {"temperature": 0, "stream": True, "stream_options": {"include_usage": True}}
     text, final, pieces = "", {}, 0
-    from adasd.cli.sse import stream_chat
+    from adasd.bench.sse import stream_chat
 
     for chunk in stream_chat(pair.client, body):
         piece = "".join(choice["delta"].get("content") or "" for choice in chunk["choices"])

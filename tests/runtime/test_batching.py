@@ -154,6 +154,20 @@ def test_who_begins_alike_begins_with_what_another_has_read() -> None:
     assert fresh.finish()["c"].tokens == asked.results["c"].tokens
 
 
+def test_what_has_ended_is_kept_for_so_many_only() -> None:
+    runtime, prompt = Recorded(), ids(50)
+    replica = Replica(runtime, HostKernels(None), Schedule(idle_sessions=1))
+    asked = Asked(replica)
+    for name, text in (("a", prompt), ("b", ids(50, 1))):
+        asked.verify(name, text)
+        asked.finish()
+        replica.release(name.encode() * 16)
+    asked.verify("c", prompt)
+    asked.verify("d", ids(50, 1))
+    asked.finish()
+    assert runtime.batches[-1] == {b"c": (0, 50), b"d": (49, 1)}
+
+
 def test_a_fault_is_its_own_jobs_only() -> None:
     asked = Asked(Replica(Recorded(fails=b"b"), HostKernels(None)))
     for name in "abc":

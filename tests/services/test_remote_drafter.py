@@ -118,6 +118,15 @@ async def test_a_drafter_killed_and_restarted_in_mid_generation() -> None:
     assert set(failures) == {"ServiceUnavailable"}
 
 
+async def test_a_prompt_is_read_when_candidates_are_wanted_where_told_so() -> None:
+    context = Context(PROMPT)
+    async with running("drafter") as service, remote(service.address, drafter_prefill=False) as drafter:
+        drafter.prefill(context)
+        await asyncio.sleep(0.05)
+        assert "Propose" not in service.calls.counts
+        assert await rounds(drafter, context, 2) == [4, 4]
+
+
 async def test_a_dead_drafter_is_not_asked_every_round() -> None:
     context, failures = Context(PROMPT), list[str]()
     async with running("drafter") as service:

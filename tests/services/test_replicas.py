@@ -153,6 +153,20 @@ async def test_a_replica_that_hangs_loses_its_session_to_another() -> None:
         await until(lambda: hung.metric("inflight_streams") == 0)
 
 
+async def test_a_drafter_that_hangs_loses_a_seeded_session_to_another() -> None:
+    context, blocks = Context(PROMPT), list[Draft]()
+    async with running("drafter", TARGET + ",delay_ms=2000") as hung, running("drafter") as other:
+        client = DrafterClient(options(drafter=[hung.address, other.address], drafter_wait=1.0))
+        drafter = client.open(new_session(), SAMPLING, seeded=True)
+        for number in range(3):
+            blocks.append(await drafter.propose(context, PLAN, number))
+            context.extend([9])
+        await drafter.close()
+        await client.close()
+        assert (hung.calls.counts["Propose"], other.calls.counts["Propose"]) == (1, 1)
+    assert [len(block) for block in blocks] == [4, 4, 4]
+
+
 async def test_a_full_replica_sends_streams_elsewhere_and_full_ones_to_the_client() -> None:
     async with (
         running("verifier", max_streams=1) as first,

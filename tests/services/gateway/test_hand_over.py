@@ -5,16 +5,43 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+import orjson
 import pytest
 
 from adasd.core.costs import NOMINAL, Observation
+from adasd.core.stopping import stopping_rule
+from adasd.core.types import Processing, SamplingParams
+from services.gateway.admission import Rules
+from services.gateway.costs import LiveCosts
 from services.gateway.keys import KeyRing, key_line, new_key
+from services.gateway.request import GenerationRequest
 from services.gateway.security import Edge
+from services.gateway.sessions import Presentation, Session
 from services.gateway.text import ChatText
 from tests.services.gateway.conftest import Gateway, gateway_of
 from tests.services.gateway.test_resume import RULES, Told, let_go, resume, running_session, streamed, told
 
 TRACED = {"seed": 2, "speculation": {"stopping": "fixed", "max_candidates": 3, "trace": True}}
+
+
+def test_a_record_holds_all_of_a_session() -> None:
+    processing = Processing(logit_bias=((3, 1.5), (9, -2.0)), repetition_penalty=1.2, min_tokens=2, eos_ids=(0, 7))
+    generation = GenerationRequest(
+        session=bytes(16),
+        prompt=(1, 2, 3),
+        sampling=SamplingParams(temperature=0.5, seed=2**64 - 1, processing=processing, ignore_eos=True),
+        stopping=stopping_rule("adasd", 4),
+        acceptance="exact",
+        max_tokens=9,
+        context_length=99,
+        eos_ids=frozenset({0, 7}),
+        stop=("x", "yz"),
+        seeded=True,
+    )
+    session = Session(generation, Rules("adasd", "exact", 4), Presentation(model="m"), "alice", 3.0, 2, "nominal1")
+    record = session.record("here", 1, {})
+    stored = replace(record, parameters=orjson.loads(orjson.dumps(record.parameters)))
+    assert Session.of_record(stored, LiveCosts()) == session
 
 
 @pytest.fixture(autouse=True)

@@ -278,6 +278,27 @@ async def test_redis_loses_the_end_of_a_record(gateway: Gateway, other: Gateway,
     assert (rest.finish, rest.account) == (complete.finish, complete.account)
 
 
+async def test_a_record_that_was_written_anew_is_an_error_to_whoever_has_seen_the_old_one(
+    gateway: Gateway, other: Gateway
+) -> None:
+    gateway.peers.held = {3: asyncio.Event()}
+    running = asyncio.create_task(streamed(gateway, temperature=0))
+    session = await running_session(gateway, 3)
+    following = asyncio.create_task(resumed(other, session))
+    await asyncio.sleep(0.3)
+    client: Any = gateway.store._client
+    ids, meta = f"adasd:{{{session}}}:ids", f"adasd:{{{session}}}:meta"
+    written = bytearray(await client.get(ids))
+    written[-4] ^= 1
+    written += written[-4:] * 3
+    await client.set(ids, bytes(written))
+    await client.hset(meta, mapping={"length": len(written) // 4, "epoch": 2, "lease": 2**50})
+    gateway.peers.held[3].set()
+    for answer in await asyncio.gather(running, following):
+        assert answer.error["code"] == "conflict"
+        assert "are not those of the session" in answer.error["message"]
+
+
 async def test_a_session_of_the_release_before_goes_on(gateway: Gateway, other: Gateway) -> None:
     """It had no lease, no principal, and did not keep what chunks repeat."""
     expected = await streamed(gateway, temperature=0)

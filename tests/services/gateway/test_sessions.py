@@ -12,12 +12,16 @@ import pytest
 import uvicorn
 
 from adasd.core.adaptive import AcceptanceState
+from adasd.core.errors import ServiceUnavailable
+from adasd.state.base import Commit
+from services.gateway import telling as module
 from services.gateway.telling import Telling
 from tests.services.gateway.conftest import Gateway
 from tests.services.gateway.test_lifecycle import until
 from tests.services.gateway.test_resume import let_go, resume, running_session, streamed, told
 
 GREEDY = {"temperature": 0}
+JSON = [(b"content-type", b"application/json")]
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +78,7 @@ async def test_a_resumable_answer_goes_on_without_its_client(
     session, name = await leave(server, max_tokens=60, resumable={"window_s": 60})
     gateway.peers.held[3].set()
     await reached(gateway, session, expected.finish)
-    assert gateway.services.capacity.in_hand == 0
+    await until(lambda: gateway.services.capacity.in_hand == 0)
     rest = told(await resume(other, session, name))
     assert expected.text.endswith(rest.text)
     assert len(expected.text) - len(rest.text) == int(name.split("-")[0])
@@ -90,6 +94,34 @@ async def test_an_answer_that_nobody_comes_back_for_is_stopped(gateway: Gateway,
     assert await gateway.metric('adasd_gateway_requests_total{outcome="cancelled"}') == 2
     last = told(await resume(gateway, session))
     assert last.error["message"] == "the session was stopped"
+
+
+async def test_a_store_that_fails_while_the_client_is_away_does_not_cost_it_the_session(
+    gateway: Gateway, other: Gateway, server: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Letting go takes as long as the store; whoever watches for the client looks meanwhile."""
+    monkeypatch.setattr(module, "RENEWALS", 1000)
+    expected = await streamed(gateway, max_tokens=60, **GREEDY)
+    gateway.peers.held = {3: asyncio.Event()}
+    session, name = await leave(server, max_tokens=60, resumable={"window_s": 60})
+    commit = gateway.store.commit
+
+    async def broken(_: Commit) -> int:
+        monkeypatch.setattr(gateway.store, "commit", commit)
+        raise ServiceUnavailable("for a moment")
+
+    async def slow(*_: object, **__: object) -> int:
+        await asyncio.sleep(0.1)
+        raise ServiceUnavailable("for a while")
+
+    with monkeypatch.context() as store:
+        store.setattr(gateway.store, "commit", broken)
+        store.setattr(gateway.store, "renew", slow)
+        gateway.peers.held[3].set()
+        await until(lambda: gateway.services.capacity.in_hand == 0)
+    await let_go(gateway, session)
+    rest = told(await resume(other, session, name))
+    assert (rest.finish, expected.text.endswith(rest.text)) == (expected.finish, True)
 
 
 async def test_a_follower_elsewhere_keeps_an_answer_alive(
@@ -127,7 +159,16 @@ async def test_a_second_request_on_a_running_session_is_a_conflict(gateway: Gate
     assert (await running).finish
 
 
-async def test_the_next_turn_after_a_stop_button_works_at_once(gateway: Gateway, server: httpx.AsyncClient) -> None:
+async def test_the_next_turn_after_a_stop_button_works_at_once(
+    gateway: Gateway, server: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renew, released = gateway.store.renew, []
+
+    async def watched(ownership: Any, release: bool = False) -> int:
+        released.append(release)
+        return await renew(ownership, release)
+
+    monkeypatch.setattr(gateway.store, "renew", watched)
     gateway.peers.held = {3: asyncio.Event()}
     session, _ = await leave(server, max_tokens=60)
     gateway.peers.held.clear()
@@ -135,6 +176,7 @@ async def test_the_next_turn_after_a_stop_button_works_at_once(gateway: Gateway,
     assert reply.status_code == 200, reply.text
     assert reply.headers["x-session-id"] == session
     assert reply.json()["usage"]["prompt_tokens"] == len("user: hello\nassistant: ")
+    assert True not in released, "it was nobody's before it had ended"
 
 
 async def test_a_turn_whose_client_leaves_before_it_begins_is_no_obstacle(
@@ -152,7 +194,7 @@ async def test_a_turn_whose_client_leaves_before_it_begins_is_no_obstacle(
     body = orjson.dumps(asked(session=first.session))
     messages: asyncio.Queue[Any] = asyncio.Queue()
     messages.put_nowait({"type": "http.request", "body": body, "more_body": False})
-    scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": [], "query_string": b""}
+    scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": JSON, "query_string": b""}
 
     async def send(message: Any) -> None:
         """Nobody reads it."""
