@@ -99,8 +99,6 @@ class Findings:
 
 def differences(case: Case, told: Told) -> Iterator[str]:
     """What is not as it was without trouble, or is told twice."""
-    if told.error is not None:
-        yield f"error {told.error}"
     for name in ("text", "finish", "usage"):
         if (seen := getattr(told, name)) != (expected := getattr(case.expected, name)):
             yield f"{name} {seen!r} instead of {expected!r}"
@@ -145,15 +143,17 @@ def run(
     def ask(stream: int) -> None:
         random = Random(f"{seed} {stream}")
         while not stop.is_set():
-            case, told = random.choice(known), None
+            case, first = random.choice(known), random.randrange(len(fleet.urls))
             try:
-                told = client.converse(case.body, gateway=random.randrange(len(fleet.urls)))
+                told = client.converse(case.body, gateway=first)
+                if told.error is not None:
+                    raise AdasdError(f"session {told.session}: {told.error}")
                 session = client.session(told)
+            except AdasdError as error:
+                findings.differences.append(f"{case.rule}: {error}")
+            else:
                 with lock:
                     findings.add(case, told, session)
-            except AdasdError as error:
-                with lock:
-                    findings.differences.append(f"{case.rule}: {error}")
 
     with ThreadPoolExecutor(streams) as pool:
         asking = [pool.submit(ask, n) for n in range(streams)]

@@ -103,8 +103,13 @@ class RedisStore(SessionStore):
             raise ServiceUnavailable("the session store is closed")
         task = asyncio.create_task(operation)
         self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        task.add_done_callback(self._ended)
         return await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # seen: whoever waited for it may have been cancelled
 
     async def _repeated(self, call: Callable[[], Awaitable[T]], attempts: int) -> T:
         try:

@@ -49,7 +49,6 @@ def test_the_answer_as_it_was_has_no_differences() -> None:
         (heard(*WHOLE[:-2]), "usage"),
         (replace(heard(*WHOLE), finish="length"), "finish"),
         (replace(heard(*WHOLE), position="2-00"), "2 tokens told"),
-        (replace(heard(*WHOLE), error={"code": "conflict"}), "conflict"),
     ],
 )
 def test_differences_are_named(told: Told, named: str) -> None:
