@@ -17,7 +17,7 @@ from services.environment import NESTED
 from services.gateway.admission import PromptLimits, Rules
 from services.gateway.body import Bodies
 from services.gateway.keys import KeyRing, Principal
-from services.gateway.remote import RemoteOptions
+from services.gateway.remote_options import RemoteOptions
 from services.gateway.replicas import HealthOptions
 from services.gateway.schema import MAX_CANDIDATES
 from services.gateway.security import LOOPBACK_HOSTS

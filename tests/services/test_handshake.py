@@ -16,7 +16,8 @@ from adasd.core.types import Draft, DraftPlan
 from adasd.rpc.codec import PROTOCOL, PeerInfo
 from adasd.rpc.options import MessageLimits
 from services.gateway.handshake import Handshake, mismatch
-from services.gateway.remote import DrafterClient, RemoteOptions, VerifierClient
+from services.gateway.remote import DrafterClient, VerifierClient
+from services.gateway.remote_options import RemoteOptions
 from tests.rpc.messages import INFO
 from tests.services.replicas import LIMITS, PROMPT, SAMPLING, TARGET, new_session, running, until
 
