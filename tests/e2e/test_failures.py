@@ -70,7 +70,7 @@ BAD = [
     ({"messages": []}, 400, "messages"),
     ({"temperature": -1}, 400, "temperature"),
     ({"messages": [{"role": "user", "content": "long " * 2000}]}, 400, "messages"),
-    ({"frequency_penalty": 1.5}, 400, "frequency_penalty"),
+    ({"frequency_penalty": 2.5}, 400, "frequency_penalty"),
     ({"speculation": {"stopping": "svip"}}, 400, "speculation.stopping"),
     ({"speculation": {"acceptance": "typical"}}, 400, "speculation.acceptance"),
     ({"nonsense": 1}, 400, "nonsense"),

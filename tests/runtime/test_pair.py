@@ -113,7 +113,7 @@ def test_the_pair_fits_together() -> None:
     assert target.info().vocabulary_fingerprint == draft.info().vocabulary_fingerprint
     assert target.info().eos_ids == draft.info().eos_ids == (2,)
     assert target.info().context_length == draft.info().context_length == 8192
-    assert (target.info().support, draft.info().support) == (49152, 8190)
+    assert (target.info().support, draft.info().support) == (49152, 8192)
     ids = Tokenizer.from_file(str(pair.target / "tokenizer.json")).encode(ANSWER.replace("\n", " ")).ids
     segment = [Segment(b"s", 0, ids, len(ids) - 40)]
     p, q = (softmax(runtime.forward(segment)[0].double().numpy()) for runtime in (target, draft))
