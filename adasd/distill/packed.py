@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from adasd.core.errors import InvalidRequest
+from adasd.runtime.linear import Packed, can_pack
 
 ROWS_HINT = 128
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -21,14 +22,10 @@ class PackedLinear(nn.Module):
     def __init__(self, linear: nn.Linear, dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
         self.out_features, self.in_features = linear.weight.shape
-        self._weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach().to(dtype), ROWS_HINT)
-        self._bias = None if linear.bias is None else linear.bias.detach().to(dtype)
-        self._dtype = dtype
+        self._product = Packed(linear.weight, linear.bias, dtype, ROWS_HINT)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        rows = hidden.to(self._dtype)
-        out: torch.Tensor = torch.ops.mkldnn._linear_pointwise(rows, self._weight, self._bias, "none", [], "")
-        return out.to(hidden.dtype)
+        return self._product(hidden)
 
 
 def pack_linears(module: nn.Module, dtype: torch.dtype = torch.float32) -> int:
@@ -36,7 +33,7 @@ def pack_linears(module: nn.Module, dtype: torch.dtype = torch.float32) -> int:
 
     The originals go, so the module can no longer be trained or saved. Other types and devices stay as they are.
     """
-    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+    if not can_pack("float32"):
         return 0
     replaced = 0
     for parent in list(module.modules()):
@@ -51,6 +48,6 @@ def check_precision(name: str, device: str) -> torch.dtype:
     """The type of that name. Raises InvalidRequest if it is unknown, or cannot be had on this machine."""
     if name not in PRECISIONS:
         raise InvalidRequest(f"unknown precision {name!r}; known: {', '.join(PRECISIONS)}", "precision")
-    if name != "float32" and (device != "cpu" or not torch.ops.mkldnn._is_mkldnn_bf16_supported()):
+    if name == "bfloat16" and not (device == "cpu" and can_pack("bfloat16")):
         raise InvalidRequest(f"{name} is for a CPU that multiplies it; use float32 here", "precision")
     return PRECISIONS[name]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -112,7 +111,7 @@ class Batcher(Generic[L]):
             turn.job.forward += ended - began
             turn.job.forwards += 1
             self._waiting_since[turn.job] = ended
-        self._deliver(turns, logits, ended)
+        self._deliver(turns, logits)
         return len(turns)
 
     def fail(self, error: Exception) -> None:
@@ -164,7 +163,7 @@ class Batcher(Generic[L]):
             self._sessions.read(turn.wanted.session, turn.wanted.ids[turn.base : turn.base + turn.take])
         return [*logits]
 
-    def _deliver(self, turns: Sequence[_Turn], logits: Sequence[L | Exception], ended: float) -> None:
+    def _deliver(self, turns: Sequence[_Turn], logits: Sequence[L | Exception]) -> None:
         for turn, outcome in self._outcomes(turns, logits):
             job, session = turn.job, turn.wanted.session
             if isinstance(outcome, Exception):
@@ -172,19 +171,11 @@ class Batcher(Generic[L]):
                 if isinstance(outcome, SessionNotFound) and turn.base > 0:
                     continue  # the runtime let go of the KV; all ids are known here, so they are read again
             if turn.take == turn.rest or isinstance(outcome, Exception):
-                with self._timed(job):
-                    going_on = job.advance(outcome)
+                job.rules += time.perf_counter() - self._waiting_since[job]  # the kernels'; its own it counts itself
+                going_on = job.advance(outcome)
+                self._waiting_since[job] = time.perf_counter()
                 if not going_on:
                     self._forget(job)
-
-    @contextmanager
-    def _timed(self, job: Job[Any]) -> Iterator[None]:
-        """Count what the job's rules take; its time in the queue begins afterwards."""
-        began = time.perf_counter()
-        job.rules += began - self._waiting_since[job]
-        yield
-        self._waiting_since[job] = time.perf_counter()
-        job.rules += self._waiting_since[job] - began
 
     def _outcomes(self, turns: Sequence[_Turn], logits: Sequence[L | Exception]) -> Iterator[tuple[_Turn, Any]]:
         """What came of every turn: rows as its side wants them, None where it wants none, or an error."""

@@ -5,6 +5,7 @@ So a batcher can step many of them together, and a block of candidates joins and
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
@@ -113,16 +114,19 @@ class Job(Generic[T]):
 
     def advance(self, outcome: Any) -> bool:
         """Hand over what came of the last pass (None at first); whether the job wants another."""
+        began = time.perf_counter()
+        result: T | BaseException | None = None
         try:
-            if isinstance(outcome, BaseException):
-                self.next = self._steps.throw(outcome)
-            else:
-                self.next = self._steps.send(outcome)
-            return True
+            throwing = isinstance(outcome, BaseException)
+            self.next = self._steps.throw(outcome) if throwing else self._steps.send(outcome)
         except StopIteration as end:
-            self.finish(end.value)
+            result = end.value
         except Exception as error:
-            self.finish(error)
+            result = error
+        self.rules += time.perf_counter() - began
+        if result is None:
+            return True
+        self.finish(result)
         return False
 
     def finish(self, result: T | BaseException) -> None:
