@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from adasd.core.draws import CounterDraws, DrawKey, Purpose, first_above
+from adasd.core.draws import CounterDraws, DrawKey, Purpose
 from adasd.core.draws import inverse_cdf as host_inverse_cdf
 from adasd.core.processing import Processor
 from adasd.core.rows import PointRow, SparseRow, sparse_row
