@@ -1,4 +1,4 @@
-"""What a round costs in this deployment: as its operator states it, and as this process sees it."""
+"""What a round costs in this deployment, as its operator states it and as this process sees it; what it earns."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from pathlib import Path
 
 import orjson
 
-from adasd.core.costs import NOMINAL, CostMeter, CostProfile, CostSource, Observation, stated_profile
+from adasd.core.adaptive import AcceptanceState
+from adasd.core.costs import NOMINAL, CostProfile, CostSource, stated_profile
+from adasd.core.decoding import Round
 from adasd.core.errors import InvalidRequest
+from adasd.core.experience import Experience
 from adasd.core.messages import Timing
+from adasd.core.metering import CostMeter, Observation
 
 SETTING = "cost_profile"
 
@@ -59,6 +63,22 @@ class LiveCosts:
         return orjson.dumps(asdict(self.profile())).decode()
 
 
+class Lessons:
+    """What the sessions of this process have learned about candidates, for those that begin after them."""
+
+    def __init__(self) -> None:
+        self._experience = Experience()
+
+    def begin(self) -> AcceptanceState:
+        """What a session begins with whose text may depend on others."""
+        prospects, self._experience = self._experience.begin()
+        return AcceptanceState(prospects=prospects)
+
+    def add(self, session: bytes, step: Round) -> None:
+        """A round of such a session."""
+        self._experience = self._experience.after(session, step.plan, step.draft, step.verdict)
+
+
 class RoundWatch:
     """Puts the times of one generation's rounds together; a round is told once it is committed.
 
@@ -71,22 +91,23 @@ class RoundWatch:
         self._prefill = True
         self._warm = False  # the drafter is as far as the text
         self._drafted: tuple[float, Timing, int] | None = None
-        self._verified = (0.0, 0)
+        self._verified = (0.0, 0, Timing())
 
     def drafted(self, seconds: float, timing: Timing, candidates: int) -> None:
         """An empty block says nothing: perhaps nobody answered."""
         if candidates:
             self._drafted = (seconds, timing, candidates)
 
-    def verified(self, seconds: float, candidates: int) -> None:
-        self._verified = (seconds, candidates)
+    def verified(self, seconds: float, timing: Timing, candidates: int) -> None:
+        self._verified = (seconds, candidates, timing)
 
     def committed(self, seconds: float) -> None:
-        verify, candidates = self._verified
+        verify, candidates, told = self._verified
         drafting, work, steps = self._drafting()
         self._warm, self._drafted = self._drafted is not None, None
         if not self._prefill:
-            self._costs.add(Observation(candidates, verify, seconds, drafting, work, steps))
+            sessions, rows = _sharing(told)
+            self._costs.add(Observation(candidates, verify, seconds, drafting, work, steps, sessions, rows))
         self._prefill = False
 
     def _drafting(self) -> tuple[float | None, float, int]:
@@ -97,3 +118,10 @@ class RoundWatch:
         if timing.forwards:
             return seconds, timing.forward + timing.rules, timing.forwards if self._warm else 0
         return (seconds, seconds, candidates) if self._warm else (None, 0.0, 0)
+
+
+def _sharing(timing: Timing) -> tuple[float, int | None]:
+    """Sessions and rows of an average pass; a verifier of an earlier release does not tell."""
+    if not timing.forwards or not timing.sessions:
+        return 1.0, None
+    return timing.sessions / timing.forwards, round(timing.tokens / timing.forwards)

@@ -76,6 +76,11 @@ class Session:
         """Whether a client may come back to it: not for log-probabilities, nor for one choice of several."""
         return self.generation.top_logprobs is None and self.presentation.choices == 1
 
+    @property
+    def learns_from_others(self) -> bool:
+        """Whether it may begin with what other sessions found: not where its text depends on that and is seeded."""
+        return self.cost_profile is None
+
     @classmethod
     def of_request(cls, admitted: Admitted, fingerprint: str, principal: str) -> list[Session]:
         """The sessions a client asks for, one a choice."""

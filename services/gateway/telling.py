@@ -139,6 +139,8 @@ class Telling:
             )
             async for step in await stack.enter_async_context(aclosing(steps)):
                 engine.metrics.round(step, self.session.rules)
+                if self.session.learns_from_others:
+                    engine.lessons.add(self.session.id, step)
                 ended = step.state.finish_reason is not None
                 yield transcript.take(step, step.state if ended else None)
                 self.times.begin_round()

@@ -8,7 +8,8 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from adasd.core.costs import NOMINAL, Observation
+from adasd.core.costs import NOMINAL
+from adasd.core.metering import Observation
 from adasd.core.stopping import stopping_rule
 from adasd.core.types import Processing, SamplingParams
 from services.gateway.admission import Rules
