@@ -45,11 +45,6 @@ class CostProfile:
         missing = range(1, MAX_ROWS - len(self.verify) + 1)
         return (*self.verify, *(self.verify[-1] + slope * i for i in missing))
 
-    def a_pass(self, rows: int) -> float:
-        """verify for any number of rows."""
-        beyond = rows - MAX_ROWS
-        return self.passes[rows - 1] if beyond <= 0 else self.passes[-1] + beyond * (self.passes[-1] - self.passes[-2])
-
     @cached_property
     def rounds(self) -> tuple[float, ...]:
         """C(k) for 0 to MAX_ROWS - 1 candidates."""

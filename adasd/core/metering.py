@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from adasd.core.costs import MAX_ROWS, NOMINAL, CostProfile
+from adasd.core.types import FloatArray, IntArray
 
 SHORTEST = 1e-9
 HORIZON, LEVEL_HORIZON, SHAPE_HORIZON = 64, 16, 256
@@ -95,7 +96,8 @@ class CostMeter:
         return replace(meter, draft=meter.draft.add(seen.work / seen.steps, HORIZON)) if seen.steps else meter
 
     def _verified(self, rows: int, seconds: float, sharing: float) -> CostMeter:
-        ratio, shape = max(seconds, SHORTEST) / self.prior.a_pass(rows), self.shape.get(rows, Average())
+        expected = float(stated(self.prior, np.array(rows)))
+        ratio, shape = max(seconds, SHORTEST) / expected, self.shape.get(rows, Average())
         comparable = shape.weight > 0.0 or self.level.weight == 0.0
         level = self.level.add(ratio / shape.otherwise(1.0), LEVEL_HORIZON * sharing) if comparable else self.level
         shape = shape.add(ratio / level.value, SHAPE_HORIZON * sharing)
@@ -120,18 +122,26 @@ class CostMeter:
         proportion.
         """
         level, sharing = self.level.otherwise(1.0), round(self.sessions.otherwise(1.0))
-        exact = [own * sharing for own in range(1, MAX_ROWS + 1)]
-        every, prior = np.array([*map(grouped, exact)]), np.array([*map(self.prior.a_pass, exact)]) * level
+        every = np.arange(1, MAX_ROWS + 1) * sharing
+        prior = stated(self.prior, every) * level
         if not self.shape:
             return tuple(prior.tolist())
         rows = np.array(sorted(self.shape))
-        seen = [(self.shape[r], self.prior.a_pass(r) * level) for r in rows.tolist()]
-        hopeful = [expected * s.value * (1.0 - 0.25 / max(1.0, s.weight)) for s, expected in seen]
-        known = np.array(isotonic(hopeful, [s.weight for s, _ in seen]))
-        below = np.maximum(np.searchsorted(rows, every, side="right") - 1, 0)
+        seen = [self.shape[r] for r in rows.tolist()]
+        expected = stated(self.prior, rows) * level
+        hopeful = expected * [s.value * (1.0 - 0.25 / max(1.0, s.weight)) for s in seen]
+        known = np.array(isotonic(hopeful.tolist(), [s.weight for s in seen]))
+        below = np.maximum(np.searchsorted(rows, [grouped(wanted) for wanted in every.tolist()], side="right") - 1, 0)
         verify = np.where(every < rows[0], known[0] * every / rows[0], known[below])
-        verify *= np.where(every > rows[-1], prior / (self.prior.a_pass(int(rows[-1])) * level), 1.0)
+        verify *= np.where(every > rows[-1], prior / expected[-1], 1.0)
         return tuple(verify.tolist())
+
+
+def stated(costs: CostProfile, rows: IntArray) -> FloatArray:
+    """`costs.verify` of any numbers of rows."""
+    table, beyond = np.array(costs.passes), np.maximum(rows - MAX_ROWS, 0)
+    seconds: FloatArray = table[np.minimum(rows, MAX_ROWS) - 1] + beyond * (table[-1] - table[-2])
+    return seconds
 
 
 def grouped(rows: int) -> int:

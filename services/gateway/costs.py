@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from adasd.core.messages import Timing
 from adasd.core.metering import CostMeter, Observation
 
 SETTING = "cost_profile"
+REFRESH_ROUNDS, REFRESH_SECONDS = 16, 0.1
 
 
 def load_profile(path: Path | None) -> CostProfile:
@@ -37,21 +39,25 @@ def load_profile(path: Path | None) -> CostProfile:
 class LiveCosts:
     """The costs of now, from the rounds of all generations of this process.
 
-    prior: the stated ones, where they start from.
+    prior: the stated ones, where they start from. Many streams weigh the same costs: they are worked out once in
+    REFRESH_ROUNDS of theirs, and once in REFRESH_SECONDS.
     """
 
     def __init__(self, prior: CostProfile = NOMINAL) -> None:
         self.prior = prior
         self._meter = CostMeter(prior)
-        self._profile: CostProfile | None = None
+        self._profile = self._meter.profile()
+        self._added, self._due = 0, 0.0
 
     def add(self, seen: Observation) -> None:
-        self._meter, self._profile = self._meter.after(seen), None
+        self._meter = self._meter.after(seen)
+        self._added += 1
 
     def profile(self) -> CostProfile:
         """A `CostSource`."""
-        if self._profile is None:
-            self._profile = self._meter.profile()
+        if self._added >= REFRESH_ROUNDS or (self._added and time.monotonic() >= self._due):
+            self._profile, self._added = self._meter.profile(), 0
+            self._due = time.monotonic() + REFRESH_SECONDS
         return self._profile
 
     def source(self, pinned: bool) -> CostSource:
