@@ -40,11 +40,14 @@ class Gathering:
                 self._missing -= 1
                 self._changed.notify()
 
-    def wait(self) -> None:
-        """Until the next pass may begin."""
+    def wait(self) -> bool:
+        """Until the next pass may begin; whether anybody had to be waited for."""
+        waited = False
         with self._changed:
             while self._missing and self._returning >= 0.5:
                 left = self._deadline - time.perf_counter()
                 if left <= 0.0:
-                    return
+                    return waited
+                waited = True
                 self._changed.wait(left)
+        return waited

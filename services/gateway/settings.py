@@ -59,7 +59,7 @@ class GatewaySettings(BaseSettings):
     model_aliases: str = ""
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65535)
-    stopping: str = "adasd"
+    stopping: str = "marginal"
     acceptance: str = "adasd-anchored"
     max_candidates: int | None = Field(default=None, ge=1, le=MAX_CANDIDATES)
     cost_profile: Path | None = None

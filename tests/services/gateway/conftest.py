@@ -19,7 +19,7 @@ from adasd.runtime.toy import ToySpec, write_toy_model
 from adasd.state.base import StoredSession
 from adasd.state.connection import StoreSettings
 from adasd.state.redis_store import RedisStore
-from services.gateway.admission import Admission
+from services.gateway.admission import Admission, Rules
 from services.gateway.app import GatewayServices, create_app
 from services.gateway.body import Bodies
 from services.gateway.costs import LiveCosts
@@ -110,7 +110,7 @@ async def gateway_of(
     engine = Engine(text, peers, store, GatewayMetrics(), owner, LiveCosts(prior))
     services = GatewayServices(
         engine,
-        Admission(text, ("toy", "toy-alias"), costs=engine.costs),
+        Admission(text, ("toy", "toy-alias"), Rules("adasd"), costs=engine.costs),
         readiness,
         Capacity(4),
         Bodies(limit=100_000),
