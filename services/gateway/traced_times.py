@@ -26,7 +26,7 @@ class TracedTimes(RoundTimes):
         self._round: Span = NO_SPAN  # the one under way, if it is shown and has begun
         self._number = 0  # of that round in its text
         self._here = 0  # rounds before it on this stream
-        self._totals: dict[str, float] = defaultdict(float)
+        self._totals: dict[str, float] = defaultdict(int)
 
     @contextmanager
     def answering(self) -> Iterator[None]:
@@ -45,7 +45,7 @@ class TracedTimes(RoundTimes):
                 self._round.end(error)
                 raise
             finally:
-                self._answer.note({f"adasd.{name}": value for name, value in self._totals.items()})
+                self._answer.note(self._totals)
 
     @contextmanager
     def step(self, name: TimedStep) -> Iterator[StepTimes]:
@@ -77,14 +77,14 @@ class TracedTimes(RoundTimes):
         if not self._here:
             self._answer.note({"adasd.first_round_seconds": self._now()})
         totals = self._totals
-        totals["rounds"] += 1
-        totals["candidates"] += len(step.draft)
-        totals["accepted"] += step.verdict.accepted
-        totals["tokens"] += len(step.verdict.tokens)
+        totals["adasd.rounds"] += 1
+        totals["adasd.candidates"] += len(step.draft)
+        totals["adasd.accepted"] += step.verdict.accepted
+        totals["gen_ai.usage.output_tokens"] += len(step.verdict.tokens)
         for each in self.steps:
-            totals[f"{each.step}_seconds"] += each.seconds
+            totals[f"adasd.{each.step}_seconds"] += each.seconds
             if each.told is not None:
-                totals["network_seconds"] += each.network
+                totals["adasd.network_seconds"] += each.network
 
 
 def _asked(session: Session, operation: str) -> Attributes:
