@@ -90,6 +90,7 @@ def create_app(services: GatewayServices) -> FastAPI:
         middleware=_middleware(services),
         docs_url=None,  # they load scripts from elsewhere
         redoc_url=None,
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},  # it keeps whole URLs
         redirect_slashes=False,  # a redirect is no error body
     )
     app.exception_handler(AdasdError)(_domain_error)
