@@ -64,3 +64,17 @@ async def test_a_request_that_fails_says_so_in_its_trace(
     failed = {span.name: span.attributes["error.type"] for span in collector.spans if span.failed}
     assert failed == {"chat toy": "RuntimeError", "round": "RuntimeError", "verify": "RuntimeError"}
     assert b"swordfish" not in collector.raw
+
+
+async def test_choices_of_one_answer_share_its_trace(collector: Collector, redis_url: str, toy_text: ChatText) -> None:
+    with telemetry(collector.endpoint) as tracing:
+        async with gateway_of(redis_url, toy_text, tracing=tracing) as gateway:
+            reply = await gateway.complete("hello", n=2, max_tokens=8)
+            assert reply.status_code == 200
+        await closed(tracing)
+    (request,) = [span for span in collector.spans if span.name == "POST /v1/completions"]
+    answers = [span for span in collector.spans if span.name == "text_completion toy"]
+    assert sorted(span.attributes["adasd.choice"] for span in answers) == [0, 1]
+    assert {span.parent for span in answers} == {request.id}
+    assert {span.parent for span in collector.spans if span.name == "prefill"} == {span.id for span in answers}
+    assert request.parent == "", "a trace of its own where the client names none"
