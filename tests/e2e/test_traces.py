@@ -19,6 +19,8 @@ SERVICES = ("gateway", "drafter", "verifier")
 SECRET = "swordfish"
 PROPOSE, VERIFY = "adasd.rpc.v1.Drafter/Propose", "adasd.rpc.v1.Verifier/Verify"
 SERVER, CLIENT = 2, 3
+TO_THE_LIMIT = {"logit_bias": {"0": -100}}
+"""No EOS: long enough for a drafter to be asked."""
 
 
 class Traced:
@@ -35,7 +37,13 @@ class Traced:
         """A request within a client's own trace."""
         trace = trace or secrets.token_hex(16)
         headers = {"traceparent": f"00-{trace}-{'ab' * 8}-01", "x-request-id": f"req-{trace[:8]}"}
-        body = {"model": "test", "messages": [{"role": "user", "content": SECRET}], "stop": [f"{SECRET}!"], **fields}
+        body = {
+            "model": "test",
+            "messages": [{"role": "user", "content": SECRET}],
+            "stop": [f"{SECRET}!"],
+            **TO_THE_LIMIT,
+            **fields,
+        }
         return trace, self.client.post("/v1/chat/completions", json=body, headers=headers)
 
     def whole(self, trace: str) -> list[Exported]:
@@ -119,7 +127,7 @@ def test_a_request_is_one_trace_through_all_services(traced: Traced, stream: boo
 
 
 def test_a_long_answer_makes_few_spans(traced: Traced) -> None:
-    fields = {"max_tokens": 240, "logit_bias": {"0": -100}, "speculation": {"stopping": "off"}}
+    fields = {"max_tokens": 240, "speculation": {"stopping": "off"}}
     trace, reply = traced.ask(**fields)
     tokens = reply.json()["usage"]["completion_tokens"]
     ends = {("adasd-verifier", VERIFY), ("adasd-gateway", "POST /v1/chat/completions")}
@@ -154,13 +162,13 @@ def test_neither_text_nor_keys_nor_sessions_leave_the_services(traced: Traced) -
 
 
 def test_logs_name_the_trace(traced: Traced) -> None:
-    trace, _ = traced.ask(max_tokens=5)
+    trace, _ = traced.ask(max_tokens=20)
     traced.whole(trace)
     assert f"[req-{trace[:8]} {trace}] POST /v1/chat/completions by alice: 200" in traced.log("gateway")
 
 
 def test_probes_begin_no_traces_and_all_spans_are_counted(traced: Traced) -> None:
-    trace, _ = traced.ask(max_tokens=5)
+    trace, _ = traced.ask(max_tokens=20)
     traced.whole(trace)
     assert not [span for span in traced.collector.spans if "PING" in span.name or "readyz" in span.name]
     for url, service in ((f"{traced.stack.url}/metrics", "gateway"), (traced.stack.metrics["verifier"], "verifier")):
@@ -179,5 +187,5 @@ def test_a_collector_that_is_away_costs_nothing_but_spans(traced: Traced) -> Non
             assert reply.status_code == 200
     finally:
         traced.collector.refusing = False
-    trace, _ = traced.ask(max_tokens=5)
+    trace, _ = traced.ask(max_tokens=20)
     assert traced.whole(trace)
