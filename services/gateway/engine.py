@@ -16,8 +16,11 @@ from services.gateway.admission import Admitted
 from services.gateway.costs import Lessons, LiveCosts
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.peers import Peers
+from services.gateway.round_times import RoundTimes
 from services.gateway.sessions import Session, fingerprints, require_costs, require_models, restored
 from services.gateway.text import ChatText
+from services.gateway.traced_times import TracedTimes
+from services.tracing import OFF, Tracing
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +58,10 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """owner: this gateway, as sessions name it. costs: what rounds take here. lessons: what they bring."""
+    """owner: this gateway, as sessions name it. costs: what rounds take here. lessons: what they bring.
+
+    tracing: where its spans go.
+    """
 
     text: ChatText
     peers: Peers
@@ -64,13 +70,19 @@ class Engine:
     owner: str
     costs: LiveCosts = field(default_factory=LiveCosts)
     lessons: Lessons = field(default_factory=Lessons)
+    tracing: Tracing = OFF
+
+    def times(self, session: Session, arrived: float) -> RoundTimes:
+        """The stopwatch of one answer."""
+        return RoundTimes(arrived) if self.tracing is OFF else TracedTimes(self.tracing, session, arrived)
 
     async def turns(self, admitted: Admitted, principal: str) -> list[Turn]:
         """What an admitted request begins, one a choice. Raises SessionNotFound for the session it names unless it is
         this principal's, Conflict if that is running or was made by other models.
         """
         fingerprint = system_fingerprint(self._target, self.peers.draft, admitted.cost_profile)
-        sessions, named = Session.of_request(admitted, fingerprint, principal), admitted.asked.session
+        sessions = Session.of_request(admitted, fingerprint, principal, self.tracing.traceparent)
+        named = admitted.asked.session
         if named is None:
             return [Turn(session, None, self._first_state(session)) for session in sessions]
         (session,) = sessions

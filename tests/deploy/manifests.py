@@ -51,9 +51,9 @@ def config(name: str) -> dict[str, str]:
     return dict(literal.split("=", 1) for literal in literals)
 
 
-def compose() -> dict[str, Object]:
+def compose(path: Path = COMPOSE) -> dict[str, Object]:
     """The services of docker-compose.yml."""
-    services: dict[str, Object] = yaml.safe_load(COMPOSE.read_text())["services"]
+    services: dict[str, Object] = yaml.safe_load(path.read_text())["services"]
     return services
 
 

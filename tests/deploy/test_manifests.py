@@ -159,7 +159,8 @@ def test_images_are_those_that_compose_builds() -> None:
 
 
 def test_compose_hardens_every_container() -> None:
-    for name, service in compose().items():
+    traces = compose(ROOT / "docker-compose.tracing.yml")["jaeger"]
+    for name, service in (compose() | {"jaeger": traces}).items():
         assert service["read_only"] is True, name
         assert service["cap_drop"] == ["ALL"], name
         assert service["security_opt"] == ["no-new-privileges:true"], name
@@ -177,6 +178,20 @@ def test_the_clients_own_faults_do_not_count_as_errors_of_the_service() -> None:
 def test_the_operators_rules_are_prometheus_own() -> None:
     (rules,) = (each for each in objects("components/monitoring") if each["kind"] == "PrometheusRule")
     assert rules["spec"] == yaml.safe_load((ROOT / "deploy" / "prometheus" / "rules.yml").read_text())
+
+
+def test_traces_go_to_one_place_that_pods_may_reach() -> None:
+    composed = compose(ROOT / "docker-compose.tracing.yml")
+    component = yaml.safe_load((K8S / "components" / "tracing" / "kustomization.yaml").read_text())
+    literals = [each for generator in component["configMapGenerator"] for each in generator["literals"]]
+    variables = {f"ADASD_{name.upper()}_TRACING__ENDPOINT" for name in OURS}
+    assert dict.fromkeys(variables, "http://collector.monitoring:4317") == dict(each.split("=") for each in literals)
+    assert variables == {name for service in OURS for name in composed[service]["environment"]}
+    (policy,) = objects("components/tracing")
+    assert policy["spec"]["podSelector"]["matchExpressions"][0]["values"] == list(OURS)
+    assert policy["spec"]["egress"][0]["ports"] == [{"port": 4317}]
+    for service, path in DOCKERFILES.items():
+        assert f"'.[{service},tracing]'" in path.read_text()
 
 
 def test_images_run_as_nobody_and_carry_no_secret() -> None:
