@@ -77,7 +77,7 @@ def worked(action: Callable[[], object]) -> float:
 
 async def trips(channel: grpc.aio.Channel, drafted: bytes, asked: bytes) -> float:
     """Seconds of a round, the median: ask the drafter, get a block; hand it to the verifier, get a verdict."""
-    open_stream: Callable[[str], Any] = channel.stream_stream
+    open_stream: Any = channel.stream_stream
     drafter, verifier = open_stream(DRAFTER)(), open_stream(VERIFIER)()
     await drafter.write(drafted)  # what it is to answer with
     seconds = []
