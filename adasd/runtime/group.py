@@ -19,8 +19,10 @@ from adasd.runtime.rendezvous import meet
 
 logger = logging.getLogger(__name__)
 
-COLLECTIVE_TIMEOUT = timedelta(minutes=10)
-"""Of the model's own collectives, while the ranks load at different speeds and within a pass."""
+MEETING_TIMEOUT = timedelta(minutes=10)
+"""How long ranks may start one after the other."""
+COLLECTIVE_TIMEOUT = timedelta(minutes=1)
+"""Of the model's own collectives, which the ranks begin together once all have loaded: of one product, on all ranks."""
 QUIET = timedelta(days=3650)
 """How long nobody may ask anything. The heartbeat, not this, tells of a rank that is gone."""
 FRAME_BYTES = 2048
@@ -36,7 +38,7 @@ class Group:
 
     def __init__(self, ranks: Ranks, backend: str, seconds: float) -> None:
         self.ranks = ranks
-        store = meet(ranks, COLLECTIVE_TIMEOUT)
+        store = meet(ranks, MEETING_TIMEOUT)
         dist.init_process_group(
             backend, store=store, rank=ranks.rank, world_size=ranks.size, timeout=COLLECTIVE_TIMEOUT
         )
@@ -47,9 +49,18 @@ class Group:
         self.smallest(0)  # all have stamped
         self._heartbeat.start()
 
+    def loaded(self) -> None:
+        """This rank has loaded its weights. Waits for all; silence is noticed soon from now on."""
+        self.smallest(0)
+        self._heartbeat.loaded()
+
+    def begin(self) -> None:
+        """This rank begins another step of those that all take alike."""
+        self._begun += 1
+
     def share(self, message: bytes) -> None:
         """Rank 0: tell the others."""
-        self._begun += 1
+        self.begin()
         frame, rest = framed(message)
         self._broadcast(frame)
         if rest:
@@ -58,7 +69,7 @@ class Group:
     def receive(self) -> bytes:
         """The others: wait for what rank 0 tells."""
         frame = self._broadcast(bytes(FRAME_BYTES))
-        self._begun += 1
+        self.begin()
         lacking = missing(frame)
         return unframed(frame, self._broadcast(bytes(lacking)) if lacking else b"")
 
