@@ -28,6 +28,8 @@ from tests.deploy.manifests import (
     named,
     objects,
     pods,
+    public_images,
+    stages,
     workloads,
 )
 
@@ -60,7 +62,7 @@ def test_ports_are_the_codes_and_the_same_everywhere(service: str) -> None:
     assert image[f"{prefix}_PORT"] == str(PORTS[service])
     assert image.get(f"{prefix}_METRICS_PORT") == (metrics and str(metrics))
     ports = {PORTS[service], METRICS[service]}
-    exposed = re.search(r"^EXPOSE (.*)$", DOCKERFILES[service].read_text(), re.MULTILINE)
+    exposed = re.search(r"^EXPOSE (.*)$", stages()[service], re.MULTILINE)
     assert exposed is not None
     assert {int(port) for port in exposed[1].split()} == ports
     (container,) = pods()[service]["containers"]
@@ -112,7 +114,7 @@ def test_probes_ask_what_the_service_answers(service: str) -> None:
             assert probe["grpc"] == {"port": PORTS[service]}
             pods_of_it = 2 if service == "verifier" else 1  # a group's rank 0 as well
             assert tls.count(f'"127.0.0.1:{PORTS[service]}", /tls]') == 3 * pods_of_it
-    assert "HEALTHCHECK" in DOCKERFILES[service].read_text()
+    assert "HEALTHCHECK" in stages()[service]
 
 
 def test_pods_are_restricted() -> None:
@@ -153,9 +155,19 @@ def test_images_are_those_that_compose_builds() -> None:
     built = {each["image"].partition(":")[0] for each in compose().values() if "build" in each}
     assert built == {f"adasd-{name}" for name in (*OURS, "demo-target")}
     assert {container["image"] for _, container in containers() if container["image"].startswith("adasd-")} < built
-    for name, image in (("redis", "redis"), ("redis-exporter", "exporter")):
-        (used,) = (each["image"] for _, each in containers() if each["name"] == image)
-        assert compose()[name]["image"].endswith(f":-{used}}}")
+    for name, each in compose().items():
+        build = each.get("build", {})
+        assert build.get("target", name) == name
+        assert not build or name in stages()
+
+
+def test_images_of_others_are_pinned_by_content_and_the_same_everywhere() -> None:
+    pinned: dict[str, str] = {}
+    for where, image in public_images():
+        assert re.fullmatch(r"[\w./-]+:[\w.-]+@sha256:[0-9a-f]{64}", image), where
+        name = image.partition(":")[0]
+        assert pinned.setdefault(name, image) == image, where
+    assert len(pinned) == 5
 
 
 def test_compose_hardens_every_container() -> None:
@@ -180,9 +192,9 @@ def test_the_operators_rules_are_prometheus_own() -> None:
 
 
 def test_images_run_as_nobody_and_carry_no_secret() -> None:
-    for service, path in DOCKERFILES.items():
-        text = path.read_text()
-        assert text.rindex("\nUSER 10001:10001\n") > text.rindex("\nFROM "), service
-        assert not re.search(r"(?i)password|token=|secret|\.env", text), service
+    for name in (*OURS, "demo-target"):
+        assert re.findall(r"^USER (.*)$", stages()[name], re.MULTILINE) == ["10001:10001"], name
+    for path in DOCKERFILES.values():
+        assert not re.search(r"(?i)password|token=|secret|\.env", path.read_text()), path
     assert "torch" not in re.sub(r"#.*", "", DOCKERFILES["gateway"].read_text())
     assert (ROOT / ".dockerignore").read_text().splitlines()[1] == "*"
