@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from adasd.core.adaptive import AcceptanceState
@@ -19,7 +17,7 @@ def margin(request: VerifyRequest, target: HostTarget, left: Verdict, right: Ver
     """What decided that two verdicts on one request differ, and how closely; None if they do not.
 
     Greedy: the distance of the two largest logits. Shared noise: that of the two best scores. Otherwise the distance of
-    the uniform to the nearest boundary. target: rows of the request's block, as one of the two saw them.
+    the uniform to where it would have decided otherwise. target: rows of the request's block, as `left` was judged by.
     """
     offset = _first_difference(left, right)
     if offset is None:
@@ -32,7 +30,7 @@ def margin(request: VerifyRequest, target: HostTarget, left: Verdict, right: Ver
         return "scores", gap(_scores(target.p[offset], base + offset, draws))
     if left.accepted != right.accepted:
         return "acceptance", _of_acceptance(request, target, offset, draws)
-    return "emission", _of_emission(request, target.p[offset], left, offset, draws)
+    return "emission", _of_emission(request, target.p[offset], right, draws)
 
 
 def gap(values: FloatArray) -> float:
@@ -59,16 +57,16 @@ def _of_acceptance(request: VerifyRequest, target: HostTarget, offset: int, draw
     evidence = target.evidence(request.draft)[offset]
     learned = AcceptanceState.unpack(request.state).posterior.accepted(evidence.distance)
     boundaries = [min(1.0, evidence.p / evidence.q), *([] if learned is None else [learned])]
-    return _nearest(boundaries, draws, DrawKey(request.context.base, offset, Purpose.ACCEPT))
+    uniform = draws.uniform(DrawKey(request.context.base, offset, Purpose.ACCEPT))
+    return min(abs(boundary - uniform) for boundary in boundaries)
 
 
-def _of_emission(request: VerifyRequest, p: FloatArray, verdict: Verdict, offset: int, draws: CounterDraws) -> float:
-    if verdict.emission == "recovered":
+def _of_emission(request: VerifyRequest, p: FloatArray, right: Verdict, draws: CounterDraws) -> float:
+    """To the other token's part of the cumulative weights."""
+    offset, token = right.accepted, right.tokens[-1]
+    if right.emission == "recovered":
         residual = np.maximum(p - probabilities(request.draft.rows[offset], len(p)), 0.0)
         p = residual if residual.any() else p
-    cumulative = np.cumsum(p)[np.flatnonzero(p)]
-    return _nearest(cumulative / cumulative[-1], draws, DrawKey(request.context.base, offset, Purpose.EMIT))
-
-
-def _nearest(boundaries: Sequence[float] | FloatArray, draws: CounterDraws, key: DrawKey) -> float:
-    return float(np.abs(np.asarray(boundaries) - draws.uniform(key)).min())
+    cumulative = np.cumsum(p) / p.sum()
+    uniform = draws.uniform(DrawKey(request.context.base, offset, Purpose.EMIT))
+    return float(max(cumulative[token] - p[token] / p.sum() - uniform, uniform - cumulative[token], 0.0))

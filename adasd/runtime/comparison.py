@@ -53,13 +53,17 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One text of both. rounds: the shorter text's. logit_error: the largest, over the prompt and the text."""
+    """One text of both. rounds: the shorter text's.
+
+    logit_error: the largest, over the prompt and the text. largest: logit, of the first runtime.
+    """
 
     acceptance: str
     temperature: float
     rounds: int
     tokens: int
     logit_error: float
+    largest: float
     divergence: Divergence | None
 
 
@@ -79,9 +83,16 @@ class Comparison:
     def _text(self, prompt: Sequence[int], acceptance: str, sampling: SamplingParams, rounds: int) -> Compared:
         left, right = (self._rounds(replica, prompt, acceptance, sampling, rounds) for replica in self._replicas)
         tokens = [token for _, verdict in left for token in verdict.tokens]
-        error = logit_error(*self._runtimes, [*prompt, *tokens])
-        divergence = self._divergence(left, right)
-        return Compared(acceptance, sampling.temperature, min(len(left), len(right)), len(tokens), error, divergence)
+        one, other = (logits_of(runtime, [*prompt, *tokens]) for runtime in self._runtimes)
+        return Compared(
+            acceptance,
+            sampling.temperature,
+            min(len(left), len(right)),
+            len(tokens),
+            float(np.abs(one - other).max()),
+            float(np.abs(one).max()),
+            self._divergence(left, right),
+        )
 
     def _rounds(
         self, replica: Replica[Any], prompt: Sequence[int], acceptance: str, sampling: SamplingParams, rounds: int
@@ -107,11 +118,6 @@ class Comparison:
         ids, rows = [*request.context.ids, *request.draft.ids], len(request.draft) + 1
         target: Any = HostKernels().target(logits_of(self._runtimes[0], ids)[-rows:], request.sampling)
         return target  # type: ignore[no-any-return]
-
-
-def logit_error(left: CausalRuntime[Any], right: CausalRuntime[Any], ids: Sequence[int]) -> float:
-    """The largest difference of two runtimes' logits over all positions of `ids`."""
-    return float(np.abs(logits_of(left, ids) - logits_of(right, ids)).max())
 
 
 def logits_of(runtime: CausalRuntime[Any], ids: Sequence[int]) -> FloatArray:

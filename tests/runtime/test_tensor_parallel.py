@@ -157,6 +157,24 @@ def test_a_rank_that_stamps_and_does_not_begin_what_others_have_is_lost() -> Non
     assert "rank 1" in (looks(lambda beat: (beat, 6))[-1] or "")
 
 
+def test_a_rank_that_hangs_within_a_pass_is_lost_though_nobody_finishes_it() -> None:
+    """Rank 0 stands at its next step, where it waits for the other."""
+    watch = Watch(2)
+    found = [watch.look(stamps((beat, min(40 + beat, 52)), (beat, min(40 + beat, 51)))) for beat in range(40)]
+    assert found.index(next(filter(None, found))) == 11 + LOOKS
+    assert found[-1] is not None
+    assert "rank 1 is silent, or stuck before step 52" in found[-1]
+
+
+def test_while_weights_are_loaded_more_is_allowed_and_forgiven_afterwards() -> None:
+    watch = Watch(2, 3 * LOOKS)
+    silent = [watch.look(stamps((beat, 0), (1, 0))) for beat in range(3 * LOOKS)]
+    assert not any(silent)
+    watch.allow(LOOKS)
+    afterwards = [watch.look(stamps((100 + beat, 0), (1, 0))) for beat in range(LOOKS)]
+    assert [found is None for found in afterwards] == [True] * (LOOKS - 1) + [False]
+
+
 @pytest.mark.parametrize("of_rank_1", [lambda beat: (beat, 7), lambda beat: (beat, beat // 4)])
 def test_idling_a_long_pass_and_a_rank_that_is_late_are_no_loss(of_rank_1: Any) -> None:
     assert not any(looks(of_rank_1))
