@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 from services.drafter.settings import DrafterSettings
 from services.environment import known_variables
@@ -168,6 +171,31 @@ def test_images_of_others_are_pinned_by_content_and_the_same_everywhere() -> Non
         name = image.partition(":")[0]
         assert pinned.setdefault(name, image) == image, where
     assert len(pinned) == 5
+
+
+def required(name: str, extra: str) -> list[str]:
+    """What a distribution requires; of ours what pyproject.toml says, which may be newer than what is installed."""
+    if name != "adasd-serving":
+        return metadata.requires(name) or []
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return [*project["dependencies"], *project["optional-dependencies"].get(extra, ())]
+
+
+def test_nothing_that_the_gateways_image_installs_brings_torch() -> None:
+    """Whatever its extra requires, and what that requires in turn, as the installed distributions say."""
+    (extra,) = re.findall(r"\.\[(\w+)\]", DOCKERFILES["gateway"].read_text())
+    asked, installed = [("adasd-serving", extra)], set[tuple[str, str]]()
+    while asked:
+        name, extra = asked.pop()
+        if (name, extra) in installed:
+            continue
+        installed.add((name, extra))
+        for requirement in map(Requirement, required(name, extra)):
+            if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
+                asked += [(requirement.name, wanted) for wanted in ("", *requirement.extras)]
+    names = {name for name, _ in installed}
+    assert names >= {"fastapi", "grpcio", "redis", "tokenizers", "llguidance"}
+    assert not names & {"torch", "transformers", "accelerate"}
 
 
 def test_compose_hardens_every_container() -> None:
