@@ -11,12 +11,14 @@ LOOKS = 10
 """In a row that a rank may miss."""
 LOADING_LOOKS = 15 * LOOKS
 """The same while weights are loaded: reading a large file may keep every thread of Python waiting."""
+STEPS = 1 << 20
+"""More than any operation takes."""
 
 
 class Stamp(NamedTuple):
     """What a rank says of itself at every look. beat: grows by one each time.
 
-    begun: steps it has begun, which are operations and, within a pass, the modules whose weights the ranks share.
+    begun: how far it has come: STEPS times the operations it has begun, and the steps of the last one.
     """
 
     beat: int
@@ -60,7 +62,12 @@ class Watch:
         if (worst := max(self._misses)) < self._allowed:
             return None
         rank = self._misses.index(worst)
-        return f"rank {rank} is silent, or stuck before step {newest}: it last said {stamps[rank]}"
+        return f"rank {rank} is silent, or stuck in {_place(stamps[rank].begun)}; another came to {_place(newest)}"
+
+
+def _place(begun: int) -> str:
+    operation, step = divmod(begun, STEPS)
+    return f"operation {operation}" + ("" if step == STEPS - 1 else f", step {step}")
 
 
 class Store(Protocol):
@@ -74,7 +81,7 @@ class Heartbeat:
     """Stamps for this rank and watches all of them, on a thread of its own; patiently until the weights are loaded.
 
     store: a client of its own, for a thread that waits in one keeps all others out of it. seconds: a rank that has not
-    stamped for so long is lost. begun: steps this rank has begun. lost: told the reason, once, on that thread.
+    stamped for so long is lost. begun: how far this rank has come. lost: told the reason, once, on that thread.
     """
 
     def __init__(

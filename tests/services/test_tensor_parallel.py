@@ -175,7 +175,7 @@ async def test_a_rank_that_hangs_within_a_pass_and_stamps_on_ends_the_group(
     with pytest.raises(ServiceUnavailable):
         await generate(connection, asked[3])
     await ended(serving)
-    assert "rank 1 is silent, or stuck before step" in verifier.said()
+    assert "rank 1 is silent, or stuck in operation" in verifier.said()
     await connection.close()
     connection = await verifier.serving()
     await generate(connection, asked[3])
