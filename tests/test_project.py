@@ -41,7 +41,7 @@ def test_every_setting_is_documented() -> None:
     from services.verifier.settings import VerifierSettings
 
     text = (ROOT / "docs" / "settings.md").read_text()
-    groups = ("_STORE", "_RUNTIME", "_TLS", "_HTTPS")
+    groups = ("_STORE", "_RUNTIME", "_TLS", "_HTTPS", "_TRACING")
     for kind, service in ((GatewaySettings, ""), (DrafterSettings, "DRAFTER"), (VerifierSettings, "VERIFIER")):
         names = [name for name in known_variables(kind) if not name.endswith(groups)]
         shown = [name.replace(f"ADASD_{service}_", "ADASD_{SERVICE}_") if service else name for name in names]
@@ -54,6 +54,7 @@ def test_documented_defaults_are_those_of_the_code() -> None:
     from adasd.state.connection import StoreSettings
     from services.gateway.settings import GatewaySettings
     from services.replica.settings import ReplicaSettings
+    from services.tracing import TracingSettings
 
     rows = [line.split("|") for line in (ROOT / "docs" / "settings.md").read_text().splitlines() if "ADASD_" in line]
     documented = {cells[1].strip(" `"): cells[3].strip(" `") for cells in rows if len(cells) == 5}
@@ -68,7 +69,9 @@ def test_documented_defaults_are_those_of_the_code() -> None:
     check("ADASD_GATEWAY_TLS__", dataclasses.asdict(ClientTls()))
     check("ADASD_GATEWAY_HTTPS__", dataclasses.asdict(ServerTls()))
     check("ADASD_{SERVICE}_TLS__", dataclasses.asdict(ServerTls()))
-    nested = ("store", "runtime", "tls", "https")
+    check("ADASD_GATEWAY_TRACING__", dataclasses.asdict(TracingSettings()))
+    check("ADASD_{SERVICE}_TRACING__", dataclasses.asdict(TracingSettings()))
+    nested = ("store", "runtime", "tls", "https", "tracing")
     for prefix, kind in (("ADASD_GATEWAY_", GatewaySettings), ("ADASD_{SERVICE}_", ReplicaSettings)):
         fields = kind.model_fields.items()
         check(prefix, {n: f.default for n, f in fields if not f.is_required() and n not in nested})

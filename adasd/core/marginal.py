@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.costs import CostSource, nominal
 from adasd.core.types import DraftPlan
-from adasd.core.worth import Worth
+from adasd.core.worth import ENTROPY_NODES, Worth
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +23,14 @@ class Marginal:
     def plan(self, state: AcceptanceState) -> DraftPlan:
         prospects, costs = state.prospects, self.costs()
         speed = max(prospects.speed, best_speed(prospects.mean, costs.rounds, self.window))
-        worth = Worth(prospects.acceptance(), prospects.mean, speed / costs.rounds[0], costs)
+        level = (prospects.mean,) * ENTROPY_NODES  # without candidates nobody asks what their entropy foretells
+        worth = Worth(level, prospects.mean, speed / costs.rounds[0], costs)
         if worth.goes_on(0, 1.0, self.window):
-            return DraftPlan(self.window, worth=worth)
+            return DraftPlan(self.window, worth=replace(worth, acceptance=prospects.acceptance()))
         length = self._probe_length(worth)
         if not prospects.probe_due(worth.loss(length)):
             return DraftPlan(0, worth=worth)
-        return DraftPlan(length, worth=replace(worth, rate=0.0))
+        return DraftPlan(length, worth=replace(worth, acceptance=prospects.acceptance(), rate=0.0))
 
     def _probe_length(self, worth: Worth) -> int:
         """What would be drafted if involving the drafter cost nothing; at least one."""

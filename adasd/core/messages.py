@@ -49,12 +49,15 @@ class Timing:
     """Where a replica's time for one message went, in seconds. forwards: passes of the model it took part in.
 
     queue: waiting for the device. forward: in these passes, whoever else was in them. rules: sampling or judging.
+    sessions, tokens: in these passes altogether, each pass counted by itself.
     """
 
     forwards: int = 0
     queue: float = 0.0
     forward: float = 0.0
     rules: float = 0.0
+    sessions: int = 0
+    tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,12 +83,14 @@ class DeviceTarget:
 
     def emit(self, offset: int, minus: Row | None, key: DrawKey, draws: CounterDraws) -> int:
         warped = self.warped.rows(slice(offset, offset + 1))
-        ids = warped.support()
-        p = warped.at(ids[None])[0]
+        ids = None if warped.whole else warped.support()
+        p = (warped.dense() if ids is None else warped.at(ids[None]))[0]
         if minus is not None:
-            residual = (p - scattered(minus, self._vocabulary, self._device)[ids]).clamp_(min=0.0)
+            q = scattered(minus, self._vocabulary, self._device)
+            residual = (p - (q if ids is None else q[ids])).clamp_(min=0.0)
             p = torch.where(residual.any(), residual, p)
-        return int(ids[inverse_cdf(p, draws.uniform(key))])
+        index = inverse_cdf(p, draws.uniform(key))
+        return int(index if ids is None else ids[index])
 
     def coupled(self, position: int, draws: CounterDraws) -> Sequence[int]:
         warped = self.warped

@@ -13,13 +13,25 @@ from adasd.core.draws import GOLDEN_GAMMA, MIX_1, MIX_2
 def inverse_cdf(weights: Tensor, uniform: float) -> Tensor:
     """The first id whose cumulative weight exceeds uniform * sum, int64 scalar; never an id of weight 0.
 
-    weights: float64 [vocabulary], >= 0, not all 0. A parallel sum need not ascend to the last bit, so ids of weight 0
-    are left out before any comparison.
+    weights: float64 [vocabulary], >= 0, not all 0.
     """
-    cumulative = weights.cumsum(-1).masked_fill_(weights == 0, 0.0)
-    total = cumulative.amax()
-    mark = torch.minimum(uniform * total, total.nextafter(torch.zeros_like(total)))
-    return (cumulative > mark).to(torch.uint8).argmax()
+    cumulative = weights.cumsum(-1)
+    if cumulative.device.type != "cpu":
+        return first_above(cumulative.masked_fill_(weights == 0, 0.0), uniform)
+    return torch.searchsorted(cumulative, _mark(cumulative[-1], uniform), right=True)
+
+
+def first_above(cumulative: Tensor, uniform: float) -> Tensor:
+    """`inverse_cdf` of sums that were taken in parallel: they need not ascend to the last bit.
+
+    So those of ids of weight 0 are 0 here. cumulative: float64 [vocabulary].
+    """
+    return (cumulative > _mark(cumulative.amax(), uniform)).to(torch.uint8).argmax()
+
+
+def _mark(total: Tensor, uniform: float) -> Tensor:
+    """uniform * total, which may be rounded up to the total itself."""
+    return torch.minimum(uniform * total, total.nextafter(torch.zeros_like(total)))
 
 
 def gumbel(keys: Sequence[int], ids: Tensor) -> Tensor:

@@ -198,8 +198,8 @@ class Warped:
         return (logits > self.cut.value) | ((logits == self.cut.value) & (ids >= self.cut.first_id))
 
     def _probabilities(self, logits: Tensor, ids: Tensor) -> Tensor:
-        weights = log_weights(logits, self.peak, self.temperature).exp_()
-        return weights.div_(self.cut.mass).mul_(self.kept(logits, ids))
+        probabilities = log_weights(logits, self.peak, self.temperature).exp_().div_(self.cut.mass)
+        return probabilities if self.whole else probabilities.mul_(self.kept(logits, ids))
 
 
 class Summary(NamedTuple):

@@ -6,6 +6,7 @@ Whether the values make sense to a model (ids within the vocabulary, a block wit
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import NamedTuple
 
 from adasd.core.context import pack_ids, unpack_ids
@@ -149,11 +150,11 @@ def decode_verify_reply(message: verifier_pb2.VerifyReply) -> VerifyReply:
 
 
 def _encode_timing(timing: Timing) -> common_pb2.Timing:
-    return common_pb2.Timing(forwards=timing.forwards, queue=timing.queue, forward=timing.forward, rules=timing.rules)
+    return common_pb2.Timing(**asdict(timing))
 
 
 def _decode_timing(message: common_pb2.Timing) -> Timing:
-    return Timing(message.forwards, message.queue, message.forward, message.rules)
+    return Timing(message.forwards, message.queue, message.forward, message.rules, message.sessions, message.tokens)
 
 
 def _encode_plan(plan: DraftPlan) -> drafter_pb2.DraftPlan:

@@ -15,6 +15,8 @@ from adasd.rpc.status import error_of, is_answer
 from adasd.rpc.tls import ClientTls
 from adasd.rpc.v1 import common_pb2
 
+Headers = tuple[tuple[str, str], ...]
+
 PLAIN = ClientTls()
 
 

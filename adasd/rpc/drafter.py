@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any, Protocol
 
 import grpc.aio
 
 from adasd.core.messages import DraftReply, DraftRequest, ModelInfo
 from adasd.rpc import codec
-from adasd.rpc.connection import PLAIN, Connection
+from adasd.rpc.connection import PLAIN, Connection, Headers
 from adasd.rpc.duplex import Duplex
 from adasd.rpc.options import MessageLimits
 from adasd.rpc.tls import ClientTls
 from adasd.rpc.v1 import common_pb2, drafter_pb2, drafter_pb2_grpc
 
 SERVICE = drafter_pb2.DESCRIPTOR.services_by_name["Drafter"].full_name
+
+METHOD = f"{SERVICE}/Propose"
 
 DrafterStream = Duplex[DraftRequest, DraftReply]
 
@@ -69,6 +72,7 @@ class DrafterConnection(Connection):
     def __init__(self, address: str, limits: MessageLimits, tls: ClientTls = PLAIN) -> None:
         super().__init__(address, limits, drafter_pb2_grpc.DrafterStub, tls)
 
-    def open(self) -> DrafterStream:
-        """One stream, for all rounds of one generation."""
-        return Duplex(self._stub.Propose, codec.encode_draft_request, codec.decode_draft_reply, self._limits)
+    def open(self, headers: Headers | None = None) -> DrafterStream:
+        """One stream, for all rounds of one generation. headers: sent with it."""
+        method = partial(self._stub.Propose, metadata=headers)
+        return Duplex(method, codec.encode_draft_request, codec.decode_draft_reply, self._limits)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any, Protocol
 
 import grpc.aio
 
 from adasd.core.messages import ModelInfo, VerifyReply, VerifyRequest
 from adasd.rpc import codec
-from adasd.rpc.connection import PLAIN, Connection
+from adasd.rpc.connection import PLAIN, Connection, Headers
 from adasd.rpc.duplex import Duplex
 from adasd.rpc.options import MessageLimits
 from adasd.rpc.tls import ClientTls
 from adasd.rpc.v1 import common_pb2, verifier_pb2, verifier_pb2_grpc
 
 SERVICE = verifier_pb2.DESCRIPTOR.services_by_name["Verifier"].full_name
+
+METHOD = f"{SERVICE}/Verify"
 
 VerifierStream = Duplex[VerifyRequest, VerifyReply]
 
@@ -69,6 +72,7 @@ class VerifierConnection(Connection):
     def __init__(self, address: str, limits: MessageLimits, tls: ClientTls = PLAIN) -> None:
         super().__init__(address, limits, verifier_pb2_grpc.VerifierStub, tls)
 
-    def open(self) -> VerifierStream:
-        """One stream, for all rounds of one generation."""
-        return Duplex(self._stub.Verify, codec.encode_verify_request, codec.decode_verify_reply, self._limits)
+    def open(self, headers: Headers | None = None) -> VerifierStream:
+        """One stream, for all rounds of one generation. headers: sent with it."""
+        method = partial(self._stub.Verify, metadata=headers)
+        return Duplex(method, codec.encode_verify_request, codec.decode_verify_reply, self._limits)

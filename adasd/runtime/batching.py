@@ -105,11 +105,9 @@ class Batcher(Generic[L]):
             return 0
         began = time.perf_counter()
         logits = self._forward(turns)
-        ended = time.perf_counter()
+        ended, tokens = time.perf_counter(), sum(turn.take for turn in turns)
         for turn in turns:
-            turn.job.queue += began - self._waiting_since[turn.job]
-            turn.job.forward += ended - began
-            turn.job.forwards += 1
+            turn.job.count(began - self._waiting_since[turn.job], ended - began, len(turns), tokens)
             self._waiting_since[turn.job] = ended
         self._deliver(turns, logits)
         return len(turns)
@@ -171,7 +169,7 @@ class Batcher(Generic[L]):
                 if isinstance(outcome, SessionNotFound) and turn.base > 0:
                     continue  # the runtime let go of the KV; all ids are known here, so they are read again
             if turn.take == turn.rest or isinstance(outcome, Exception):
-                job.rules += time.perf_counter() - self._waiting_since[job]  # the kernels'; its own it counts itself
+                job.spent(time.perf_counter() - self._waiting_since[job])  # by the kernels; its own it counts itself
                 going_on = job.advance(outcome)
                 self._waiting_since[job] = time.perf_counter()
                 if not going_on:

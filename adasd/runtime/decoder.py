@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding, rms_norm, silu
+from torch.nn.functional import embedding, silu
 from transformers import PreTrainedModel
 
-from adasd.runtime.attention import Attention, RaggedBatch
+from adasd.runtime.attention import Attention, RaggedBatch, attend
+from adasd.runtime.fused import Sweep, add_normed
 from adasd.runtime.linear import Precision, Product, product
 from adasd.runtime.student import TrimmedHead
 
@@ -49,7 +50,7 @@ class Decoder:
         self._width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         self._kind = Attention(self._width**-0.5)
         self._epsilon = config.rms_norm_eps
-        self._rotations = rotations(model, length)
+        self._rotations = torch.view_as_real(rotations(model, length)).numpy()
         self._embedding, self._norm = body.embed_tokens.weight.detach(), body.norm.weight.detach()
         self._layers = [self._layer(layer, precision) for layer in body.layers]
         weight, self.columns = head.weight.detach(), None
@@ -73,27 +74,36 @@ class Decoder:
         )
 
     def forward(self, ids: Tensor, positions: Tensor, batch: RaggedBatch, rows: Tensor) -> Tensor:
-        """Logits of some of the tokens, [rows, width]; writes the batch's KV. All arguments int64 [n]."""
-        return self._head(self._hidden(ids, positions, batch)[rows])
+        """Logits of some of the tokens, [rows, width]; writes the batch's KV. All arguments int64 [n].
 
-    def _hidden(self, ids: Tensor, positions: Tensor, batch: RaggedBatch) -> Tensor:
-        x, rotation = embedding(ids, self._embedding), self._rotations[positions][:, None]
+        positions: those of the spans, which the KV knows.
+        """
+        return self._head(self._hidden(ids, batch)[rows])
+
+    def _hidden(self, ids: Tensor, batch: RaggedBatch) -> Tensor:
+        sweep = Sweep(batch.spans, (self._key_heads, self._width))
+        x = embedding(ids, self._embedding)
+        normed, addend = torch.empty_like(x), torch.zeros_like(x)
         for index, layer in enumerate(self._layers):
-            x += layer.output(self._read(index, layer.qkv(self._normed(x, layer.attention_norm)), rotation, batch))
-            gate, up = layer.gate_up(self._normed(x, layer.feed_forward_norm)).chunk(2, dim=-1)
-            x += layer.down(silu(gate).mul_(up))
-        return self._normed(x, self._norm)
+            self._add_normed(x, addend, layer.attention_norm, normed)
+            addend = layer.output(self._read(index, layer.qkv(normed), sweep, batch))
+            self._add_normed(x, addend, layer.feed_forward_norm, normed)
+            gate, up = layer.gate_up(normed).chunk(2, dim=-1)
+            addend = layer.down(silu(gate).mul_(up))
+        self._add_normed(x, addend, self._norm, normed)
+        return normed
 
-    def _read(self, index: int, qkv: Tensor, rotation: Tensor, batch: RaggedBatch) -> Tensor:
-        rotated = self._heads + self._key_heads
+    def _read(self, index: int, qkv: Tensor, sweep: Sweep, batch: RaggedBatch) -> Tensor:
         split = qkv.view(len(qkv), -1, self._width)
-        turned = torch.view_as_complex(split[:, :rotated].reshape(len(qkv), rotated, -1, 2)) * rotation
-        queries_keys = torch.view_as_real(turned).flatten(-2)
-        batch.write(index, queries_keys[:, self._heads :].transpose(0, 1), split[:, rotated:].transpose(0, 1))
-        return batch.attend(index, queries_keys[:, : self._heads], self._kind)
+        out = torch.empty(len(qkv), self._heads, self._width)
+        sweep.read(index, split.numpy(), self._rotations, self._kind.scale, out.numpy())
+        for span in sweep.many:
+            queries, kv = split[span.start : span.end, : self._heads], span.kv.read(index, span.reach)
+            out[span.start : span.end] = attend(queries, *kv, self._kind).view(-1, self._heads, self._width)
+        return out.flatten(1)
 
-    def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
-        return rms_norm(x, (x.shape[-1],), weight, self._epsilon)
+    def _add_normed(self, x: Tensor, addend: Tensor, weight: Tensor, out: Tensor) -> None:
+        add_normed(x.numpy(), addend.numpy(), weight.numpy(), self._epsilon, out.numpy())
 
 
 def suits(model: PreTrainedModel) -> bool:

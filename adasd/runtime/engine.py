@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -13,6 +14,7 @@ from typing import Any, TypeVar
 from adasd.core.errors import AdasdError, Overloaded, ServiceUnavailable
 from adasd.core.messages import Timing
 from adasd.runtime.device import DeviceThread
+from adasd.runtime.gathering import Gathering
 from adasd.runtime.jobs import Job, Steps
 from adasd.runtime.replica import Replica
 
@@ -39,6 +41,7 @@ class Engine:
         self._device, self._replica, self._capacity, self._stepped = device, replica, capacity, stepped
         self._arrived: deque[tuple[Work[Any], Callable[[Any, Timing], None], Callable[[], bool]]] = deque()
         self._lock = threading.Lock()
+        self._gathering = Gathering()
         self._stepping = False
         self._in_hand = 0
 
@@ -70,6 +73,7 @@ class Engine:
         with self._lock:
             self._arrived.append(job)
             idle, self._stepping = not self._stepping, True
+        self._gathering.arrived()
         if idle:
             self._again()
 
@@ -81,12 +85,15 @@ class Engine:
             self._dropped()
 
     def _step(self) -> None:
+        self._gathering.wait()
         self._begin()
+        began, jobs = time.perf_counter(), self._replica.batcher.jobs
         try:
             self._stepped(self._replica.batcher.step())
         except Exception:
             logger.exception("a step failed")
             self._replica.batcher.fail(AdasdError("internal error"))
+        self._gathering.answered(jobs - self._replica.batcher.jobs, time.perf_counter() - began)
         with self._lock:
             self._stepping = bool(self._replica.batcher.jobs or self._arrived)
             going_on = self._stepping

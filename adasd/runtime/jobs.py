@@ -110,7 +110,23 @@ class Job(Generic[T]):
     ) -> None:
         self._steps, self._done, self.cancelled = steps, done, cancelled
         self.next: Pass | None = None
-        self.forwards, self.queue, self.forward, self.rules = 0, 0.0, 0.0, 0.0
+        self._timing = Timing()
+
+    def count(self, queue: float, forward: float, sessions: int, tokens: int) -> None:
+        """It took part in a pass with so many sessions and tokens, its own included; seconds before it and in it."""
+        was = self._timing
+        self._timing = Timing(
+            was.forwards + 1,
+            was.queue + queue,
+            was.forward + forward,
+            was.rules,
+            was.sessions + sessions,
+            was.tokens + tokens,
+        )
+
+    def spent(self, rules: float) -> None:
+        """Seconds of sampling or judging."""
+        self._timing = replace(self._timing, rules=self._timing.rules + rules)
 
     def advance(self, outcome: Any) -> bool:
         """Hand over what came of the last pass (None at first); whether the job wants another."""
@@ -123,7 +139,7 @@ class Job(Generic[T]):
             result = end.value
         except Exception as error:
             result = error
-        self.rules += time.perf_counter() - began
+        self.spent(time.perf_counter() - began)
         if result is None:
             return True
         self.finish(result)
@@ -132,4 +148,4 @@ class Job(Generic[T]):
     def finish(self, result: T | BaseException) -> None:
         """End the job with this."""
         self._steps.close()
-        self._done(result, Timing(self.forwards, self.queue, self.forward, self.rules))
+        self._done(result, self._timing)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from importlib import resources
 from typing import Any, TypeVar
 
@@ -27,6 +27,7 @@ from adasd.state.record import (
 )
 
 T = TypeVar("T")
+_NOTHING = nullcontext()
 
 
 class RedisStore(SessionStore):
@@ -38,9 +39,18 @@ class RedisStore(SessionStore):
     After a ServiceUnavailable a commit may have been applied or not; the same commit may be tried again.
     """
 
-    def __init__(self, url: str, settings: StoreSettings | None = None) -> None:
-        """Connects with the first command. Raises ValueError for a URL of another kind."""
+    def __init__(
+        self,
+        url: str,
+        settings: StoreSettings | None = None,
+        around: Callable[[str], AbstractContextManager[object]] = lambda _: _NOTHING,
+    ) -> None:
+        """Connects with the first command. around: what each script, by its name, runs within.
+
+        Raises ValueError for a URL of another kind.
+        """
         self._settings = settings or StoreSettings()
+        self._around = around
         self._lives = Lives(self._settings.ttl, self._settings.lease)
         self._client = connect(url, self._settings)
         self._announcements = Announcements(url, self._settings)
@@ -95,7 +105,8 @@ class RedisStore(SessionStore):
         def call() -> Awaitable[Any]:
             return self._scripts[script](keys.all, arguments)
 
-        return await self._to_its_end(self._repeated(call, self._settings.attempts))
+        with self._around(script):
+            return await self._to_its_end(self._repeated(call, self._settings.attempts))
 
     async def _to_its_end(self, operation: Coroutine[Any, Any, T]) -> T:
         if self._closed:

@@ -33,8 +33,12 @@ from services.gateway.security import Edge
 from services.gateway.server import CLOSE_SECONDS, DrainingServer, https_options
 from services.gateway.settings import GatewaySettings, is_loopback
 from services.gateway.text import ChatText
+from services.gateway.traces import script_spans
+from services.tracing import OFF, Tracing, mark_logs, start_tracing
 
 logger = logging.getLogger("services.gateway")
+
+LINE = "%(asctime)s %(levelname)s %(name)s [{}] %(message)s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,7 @@ class RemotePeers:
             raise ServiceUnavailable(f"no drafter answers: {answers[0] if answers else 'none is known'}")
 
 
-async def serve(settings: GatewaySettings) -> None:
+async def serve(settings: GatewaySettings, metrics: GatewayMetrics, tracing: Tracing = OFF) -> None:
     """Run until SIGTERM or SIGINT."""
     _check(settings)
     keys = settings.key_ring
@@ -90,16 +94,15 @@ async def serve(settings: GatewaySettings) -> None:
         logger.warning("no API keys are set and %s is not a loopback address: anybody may use this", settings.host)
     costs = LiveCosts(load_profile(settings.cost_profile))
     text = await asyncio.to_thread(ChatText.load, settings.tokenizer)
-    metrics = GatewayMetrics()
     metrics.describe({"model": settings.names[0], "stopping": settings.stopping, "acceptance": settings.acceptance})
     async with AsyncExitStack() as stack:
-        store = RedisStore(settings.redis_url.get_secret_value(), settings.store)
+        store = RedisStore(settings.redis_url.get_secret_value(), settings.store, script_spans(tracing))
         stack.push_async_callback(store.close)
         limits = ClientLimits(settings.redis_url.get_secret_value(), settings.store)
         stack.push_async_callback(limits.close)
-        drafters = DrafterClient(settings.remote, metrics.drafter_failed)
+        drafters = DrafterClient(settings.remote, metrics.drafter_failed, tracing)
         stack.push_async_callback(drafters.close)
-        verifiers = VerifierClient(settings.remote, metrics.verifier_failed)
+        verifiers = VerifierClient(settings.remote, metrics.verifier_failed, tracing)
         stack.push_async_callback(verifiers.close)
         handshake = Handshake(verifiers, drafters)
         handshake.start()
@@ -107,7 +110,7 @@ async def serve(settings: GatewaySettings) -> None:
         peers = RemotePeers(drafters, verifiers, handshake, text.vocabulary)
         probes = {"verifier": peers.verifier_fits, "drafter": peers.drafter_answers, "redis": store.ping}
         owner = f"{socket.gethostname()}:{secrets.token_hex(4)}"
-        engine = Engine(text, peers, store, metrics, owner, costs)
+        engine = Engine(text, peers, store, metrics, owner, costs, tracing=tracing)
         edge = Edge(keys, limits, settings.origins, settings.metrics_need_key, settings.allowed_hosts)
         await _listen(settings, _services(settings, engine, Readiness(probes), edge))
     logger.info("costs of late, as a cost_profile: %s", costs.figures())
@@ -158,7 +161,7 @@ async def _listen(settings: GatewaySettings, services: GatewayServices) -> None:
 def _log_to_stderr(level: str) -> None:
     handler = logging.StreamHandler()
     handler.addFilter(_with_request)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s [%(request)s] %(message)s"))
+    handler.setFormatter(logging.Formatter(LINE.format("%(request)s")))
     logging.basicConfig(level=level, handlers=[handler])
 
 
@@ -173,7 +176,14 @@ def main() -> None:
         settings = read_settings(GatewaySettings)
         _log_to_stderr(settings.log_level)
         logger.info("gateway settings: %s", settings.model_dump_json())
-        asyncio.run(serve(settings))
+        metrics = GatewayMetrics()
+        tracing = start_tracing(settings.tracing, "gateway", metrics.spans)
+        if tracing is not OFF:
+            mark_logs(tracing, LINE.format("%(request)s %(trace)s"))
+        try:
+            asyncio.run(serve(settings, metrics, tracing))
+        finally:
+            tracing.close()
     except AdasdError as error:
         sys.exit(f"gateway: {error}")
 

@@ -24,7 +24,7 @@ SEED_BITS = 64
 class Rules:
     """How to draft and accept. max_candidates: bound on a block; None leaves it to the stopping rule."""
 
-    stopping: str = "adasd"
+    stopping: str = "marginal"
     acceptance: str = "adasd-anchored"
     max_candidates: int | None = None
 

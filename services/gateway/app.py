@@ -53,6 +53,8 @@ from services.gateway.security import METRICS_PATH, Edge, Gate, SecureHeaders, p
 from services.gateway.session_routes import add_sessions
 from services.gateway.telling import Telling
 from services.gateway.tokenizing import TOKENIZER_PATHS, add_tokenizer
+from services.gateway.traces import TracedRequests
+from services.tracing import OFF
 
 CHAT_PATH, COMPLETIONS_PATH = "/v1/chat/completions", "/v1/completions"
 BOUNDED = (CHAT_PATH, COMPLETIONS_PATH, *TOKENIZER_PATHS)
@@ -88,6 +90,7 @@ def create_app(services: GatewayServices) -> FastAPI:
         middleware=_middleware(services),
         docs_url=None,  # they load scripts from elsewhere
         redoc_url=None,
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},  # it keeps whole URLs
         redirect_slashes=False,  # a redirect is no error body
     )
     app.exception_handler(AdasdError)(_domain_error)
@@ -105,8 +108,10 @@ def create_app(services: GatewayServices) -> FastAPI:
 
 def _middleware(services: GatewayServices) -> list[Middleware]:
     """The outermost first: whoever may not ask costs no place among the requests in hand."""
-    metrics = services.engine.metrics
+    metrics, tracing = services.engine.metrics, services.engine.tracing
+    traced = [] if tracing is OFF else [Middleware(TracedRequests, tracing=tracing, quiet=(*PROBES, "/"))]
     return [
+        *traced,
         Middleware(SecureHeaders),
         Middleware(RequestLog, quiet=PROBES),
         *services.edge.cors,
@@ -155,8 +160,10 @@ async def _answer(
         services.readiness.require()
         target = engine.peers.target
         assert target is not None, "ready means that the verifier has answered"
-        body = await services.bodies.read(request)
-        admitted = await services.bodies.work(admit, body, target)
+        with engine.tracing.span("read body"):
+            body = await services.bodies.read(request)
+        with engine.tracing.span("tokenise"):
+            admitted = await services.bodies.work(admit, body, target)
         turns = await engine.turns(admitted, principal_of(request.scope))
     except (AdasdError, HTTPException) as error:
         metrics.refused(type(error).__name__)

@@ -96,6 +96,10 @@ class Answer(Response):
         return "length" if "length" in reasons else "stop"
 
     async def _tell(self, choice: Choice, reply: Reply) -> None:
+        with choice.telling.times.answering():
+            await self._tell_all(choice, reply)
+
+    async def _tell_all(self, choice: Choice, reply: Reply) -> None:
         async with aclosing(choice.passages()) as passages:
             async for passage in passages:
                 if self._stream:

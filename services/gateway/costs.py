@@ -1,17 +1,23 @@
-"""What a round costs in this deployment: as its operator states it, and as this process sees it."""
+"""What a round costs in this deployment, as its operator states it and as this process sees it; what it earns."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 from pathlib import Path
 
 import orjson
 
-from adasd.core.costs import NOMINAL, CostMeter, CostProfile, CostSource, Observation, stated_profile
+from adasd.core.adaptive import AcceptanceState
+from adasd.core.costs import NOMINAL, CostProfile, CostSource, stated_profile
+from adasd.core.decoding import Round
 from adasd.core.errors import InvalidRequest
+from adasd.core.experience import Experience
 from adasd.core.messages import Timing
+from adasd.core.metering import CostMeter, Observation
 
 SETTING = "cost_profile"
+REFRESH_ROUNDS, REFRESH_SECONDS = 16, 0.1
 
 
 def load_profile(path: Path | None) -> CostProfile:
@@ -33,21 +39,25 @@ def load_profile(path: Path | None) -> CostProfile:
 class LiveCosts:
     """The costs of now, from the rounds of all generations of this process.
 
-    prior: the stated ones, where they start from.
+    prior: the stated ones, where they start from. Many streams weigh the same costs: they are worked out once in
+    REFRESH_ROUNDS of theirs, and once in REFRESH_SECONDS.
     """
 
     def __init__(self, prior: CostProfile = NOMINAL) -> None:
         self.prior = prior
         self._meter = CostMeter(prior)
-        self._profile: CostProfile | None = None
+        self._profile = self._meter.profile()
+        self._added, self._due = 0, 0.0
 
     def add(self, seen: Observation) -> None:
-        self._meter, self._profile = self._meter.after(seen), None
+        self._meter = self._meter.after(seen)
+        self._added += 1
 
     def profile(self) -> CostProfile:
         """A `CostSource`."""
-        if self._profile is None:
-            self._profile = self._meter.profile()
+        if self._added >= REFRESH_ROUNDS or (self._added and time.monotonic() >= self._due):
+            self._profile, self._added = self._meter.profile(), 0
+            self._due = time.monotonic() + REFRESH_SECONDS
         return self._profile
 
     def source(self, pinned: bool) -> CostSource:
@@ -57,6 +67,22 @@ class LiveCosts:
     def figures(self) -> str:
         """The costs of now as `load_profile` reads them; whoever states them gives them a version of their own."""
         return orjson.dumps(asdict(self.profile())).decode()
+
+
+class Lessons:
+    """What the sessions of this process have learned about candidates, for those that begin after them."""
+
+    def __init__(self) -> None:
+        self._experience = Experience()
+
+    def begin(self) -> AcceptanceState:
+        """What a session begins with whose text may depend on others."""
+        prospects, self._experience = self._experience.begin()
+        return AcceptanceState(prospects=prospects)
+
+    def add(self, session: bytes, step: Round) -> None:
+        """A round of such a session."""
+        self._experience = self._experience.after(session, step.plan, step.draft, step.verdict)
 
 
 class RoundWatch:
@@ -71,22 +97,23 @@ class RoundWatch:
         self._prefill = True
         self._warm = False  # the drafter is as far as the text
         self._drafted: tuple[float, Timing, int] | None = None
-        self._verified = (0.0, 0)
+        self._verified = (0.0, 0, Timing())
 
     def drafted(self, seconds: float, timing: Timing, candidates: int) -> None:
         """An empty block says nothing: perhaps nobody answered."""
         if candidates:
             self._drafted = (seconds, timing, candidates)
 
-    def verified(self, seconds: float, candidates: int) -> None:
-        self._verified = (seconds, candidates)
+    def verified(self, seconds: float, timing: Timing, candidates: int) -> None:
+        self._verified = (seconds, candidates, timing)
 
     def committed(self, seconds: float) -> None:
-        verify, candidates = self._verified
+        verify, candidates, told = self._verified
         drafting, work, steps = self._drafting()
         self._warm, self._drafted = self._drafted is not None, None
         if not self._prefill:
-            self._costs.add(Observation(candidates, verify, seconds, drafting, work, steps))
+            sessions, rows = _sharing(told)
+            self._costs.add(Observation(candidates, verify, seconds, drafting, work, steps, sessions, rows))
         self._prefill = False
 
     def _drafting(self) -> tuple[float | None, float, int]:
@@ -97,3 +124,10 @@ class RoundWatch:
         if timing.forwards:
             return seconds, timing.forward + timing.rules, timing.forwards if self._warm else 0
         return (seconds, seconds, candidates) if self._warm else (None, 0.0, 0)
+
+
+def _sharing(timing: Timing) -> tuple[float, int | None]:
+    """Sessions and rows of an average pass; a verifier of an earlier release does not tell."""
+    if not timing.forwards or not timing.sessions:
+        return 1.0, None
+    return timing.sessions / timing.forwards, round(timing.tokens / timing.forwards)

@@ -9,14 +9,18 @@ from dataclasses import dataclass, field, replace
 
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.errors import AdasdError, Conflict, SessionNotFound
+from adasd.core.marginal import Marginal
 from adasd.core.messages import ModelInfo
 from adasd.state.base import Claim, Commit, Ownership, SessionRecord, SessionStore, StoredSession
 from services.gateway.admission import Admitted
-from services.gateway.costs import LiveCosts
+from services.gateway.costs import Lessons, LiveCosts
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.peers import Peers
+from services.gateway.round_times import RoundTimes
 from services.gateway.sessions import Session, fingerprints, require_costs, require_models, restored
 from services.gateway.text import ChatText
+from services.gateway.traced_times import TracedTimes
+from services.tracing import OFF, Tracing
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +58,10 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """owner: this gateway, as sessions name it. costs: what rounds take here."""
+    """owner: this gateway, as sessions name it. costs: what rounds take here. lessons: what they bring.
+
+    tracing: where its spans go.
+    """
 
     text: ChatText
     peers: Peers
@@ -62,22 +69,29 @@ class Engine:
     metrics: GatewayMetrics
     owner: str
     costs: LiveCosts = field(default_factory=LiveCosts)
+    lessons: Lessons = field(default_factory=Lessons)
+    tracing: Tracing = OFF
+
+    def times(self, session: Session, arrived: float) -> RoundTimes:
+        """The stopwatch of one answer."""
+        return RoundTimes(arrived) if self.tracing is OFF else TracedTimes(self.tracing, session, arrived)
 
     async def turns(self, admitted: Admitted, principal: str) -> list[Turn]:
         """What an admitted request begins, one a choice. Raises SessionNotFound for the session it names unless it is
         this principal's, Conflict if that is running or was made by other models.
         """
         fingerprint = system_fingerprint(self._target, self.peers.draft, admitted.cost_profile)
-        sessions, named = Session.of_request(admitted, fingerprint, principal), admitted.asked.session
+        sessions = Session.of_request(admitted, fingerprint, principal, self.tracing.traceparent)
+        named = admitted.asked.session
         if named is None:
-            return [Turn(session, None, AcceptanceState()) for session in sessions]
+            return [Turn(session, None, self._first_state(session)) for session in sessions]
         (session,) = sessions
         former = await self._at_rest(bytes.fromhex(named), principal)
         require_models(former.record.models, self.models, finished=False)
         generation = replace(session.generation, session=former.record.session)
         session = replace(session, generation=generation, turn=former.record.turn + 1)
         cold = admitted.asked.speculation.scope == "request"
-        return [Turn(session, former, AcceptanceState() if cold else restored(former).acceptance)]
+        return [Turn(session, former, self._first_state(session) if cold else restored(former).acceptance)]
 
     async def begin(self, turn: Turn) -> Held:
         """Write the record of a turn, as its owner."""
@@ -136,6 +150,11 @@ class Engine:
             await self.stop(ownership.session, ownership.epoch)
         except AdasdError as error:
             logger.warning("a session was left as it was: %s", error)
+
+    def _first_state(self, session: Session) -> AcceptanceState:
+        """Fresh, or under a rule that weighs costs what others found, unless the text must not depend on them."""
+        weighs = isinstance(session.generation.stopping, Marginal)
+        return self.lessons.begin() if weighs and session.learns_from_others else AcceptanceState()
 
     @property
     def models(self) -> dict[str, str]:

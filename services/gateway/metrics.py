@@ -21,6 +21,7 @@ from adasd.core.decoding import Round
 from adasd.core.progress import GenerationState
 from adasd.core.worth import Worth
 from services.gateway.admission import Rules
+from services.tracing import Fate
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +100,7 @@ class GatewayMetrics:
         self._first = histogram(f"{gateway}_time_to_first_token_seconds", "From the request's arrival.")
         self._gap = histogram(f"{gateway}_inter_token_seconds", "Time since the round before, per token of the round.")
         self._inflight = Gauge(f"{gateway}_inflight_requests", "Chat requests in hand.", registry=registry)
+        self._spans = counter(f"{gateway}_spans", "Spans of traces, by what became of them.", "outcome")
         self._info = Info(gateway, "What this gateway serves.", registry=registry)
 
     def exposition(self) -> bytes:
@@ -133,6 +135,10 @@ class GatewayMetrics:
     @_harmless
     def taken_over(self) -> None:
         self._take_overs.inc()
+
+    @_harmless
+    def spans(self, outcome: Fate, count: int) -> None:
+        self._spans.labels(outcome).inc(count)
 
     def refused(self, kind: str) -> None:
         """A chat request that was not admitted."""

@@ -24,12 +24,16 @@ from adasd.core.errors import (
 )
 from adasd.core.messages import ContextDelta, DraftReply, DraftRequest, Timing, VerifyReply, VerifyRequest
 from adasd.core.types import Draft, DraftPlan, SamplingParams, Verdict
+from adasd.rpc.drafter import METHOD as PROPOSE
 from adasd.rpc.drafter import DrafterConnection
+from adasd.rpc.verifier import METHOD as VERIFY
 from adasd.rpc.verifier import VerifierConnection
 from services.gateway.remote_options import RemoteOptions
 from services.gateway.replicas import ReplicaSet
 from services.gateway.retries import RETRY_PAUSE_SECONDS, Retries, RetryBudget
 from services.gateway.session_stream import SessionStream
+from services.gateway.traces import stream_spans
+from services.tracing import OFF, Tracing
 
 logger = logging.getLogger(__name__)
 
@@ -209,8 +213,11 @@ class RemoteDrafter:
 class VerifierClient:
     """The verifiers, as the gateway process sees them. on_failure: told the class of every attempt that failed."""
 
-    def __init__(self, options: RemoteOptions, on_failure: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self, options: RemoteOptions, on_failure: Callable[[str], None] = lambda _: None, tracing: Tracing = OFF
+    ) -> None:
         self.options = options
+        self._tracing = tracing
         self.replicas = ReplicaSet(
             options.verifier,
             lambda address: VerifierConnection(address, options.limits, options.tls),
@@ -231,7 +238,8 @@ class VerifierClient:
 
         weights: only replicas with these; None takes any. top_logprobs: as of `VerifyRequest`.
         """
-        stream = SessionStream[VerifyRequest, VerifyReply](self.replicas, session, weights)
+        begin = stream_spans(self._tracing, VERIFY)
+        stream = SessionStream[VerifyRequest, VerifyReply](self.replicas, session, weights, begin)
         return RemoteVerifier(stream, sampling, acceptance, self, top_logprobs)
 
     def failed(self, error: AdasdError) -> None:
@@ -248,8 +256,11 @@ class DrafterClient:
     on_failure: told the class of every failure that cost a round its candidates. refusal: why none is asked at all.
     """
 
-    def __init__(self, options: RemoteOptions, on_failure: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self, options: RemoteOptions, on_failure: Callable[[str], None] = lambda _: None, tracing: Tracing = OFF
+    ) -> None:
         self.options = options
+        self._tracing = tracing
         self.replicas = ReplicaSet(
             options.drafter,
             lambda address: DrafterConnection(address, options.limits, options.tls),
@@ -265,7 +276,8 @@ class DrafterClient:
 
         weights: only replicas with these; None takes any.
         """
-        stream = SessionStream[DraftRequest, DraftReply](self.replicas, session, weights)
+        begin = stream_spans(self._tracing, PROPOSE)
+        stream = SessionStream[DraftRequest, DraftReply](self.replicas, session, weights, begin)
         return RemoteDrafter(self, stream, sampling, seeded)
 
     def failed(self, error: AdasdError) -> None:

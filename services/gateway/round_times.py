@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from adasd.core.decoding import Round
 from adasd.core.messages import Timing
 
 TimedStep = Literal["create", "draft", "verify", "commit"]
@@ -23,6 +24,12 @@ class StepTimes:
     told: Timing | None = None
     bytes: int | None = None
 
+    @property
+    def network(self) -> float:
+        """Seconds that the replica does not account for."""
+        told = self.told or Timing()
+        return max(0.0, self.seconds - told.queue - told.forward - told.rules)
+
     def as_dict(self) -> dict[str, Any]:
         figures = {"step": self.step, "begin": self.begin, "seconds": self.seconds}
         figures |= {} if self.bytes is None else {"bytes": self.bytes}
@@ -36,6 +43,13 @@ class RoundTimes:
     arrived: float
     begin: float = 0.0
     steps: list[StepTimes] = field(default_factory=list)
+
+    def answering(self) -> AbstractContextManager[None]:
+        """Around all of it."""
+        return nullcontext()
+
+    def committed(self, step: Round) -> None:
+        """The round has come to its end, and its steps are those since the one before."""
 
     def begin_round(self) -> None:
         """The round before has been shown."""

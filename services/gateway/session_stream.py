@@ -11,9 +11,14 @@ from adasd.core.errors import AdasdError
 from adasd.core.messages import ContextDelta, DraftReply, VerifyReply
 from adasd.rpc.duplex import Duplex
 from services.gateway.replicas import Replica, ReplicaSet
+from services.tracing import NO_SPAN, Span
 
 Question = TypeVar("Question")
 Answer = TypeVar("Answer", bound=DraftReply | VerifyReply)
+
+
+def _unseen(_: str) -> Span:
+    return NO_SPAN
 
 
 class SessionStream(Generic[Question, Answer]):
@@ -23,13 +28,20 @@ class SessionStream(Generic[Question, Answer]):
     owed_seconds: how long the last question waited for answers to earlier messages, a prefill's for one.
     """
 
-    def __init__(self, replicas: ReplicaSet[Any], session: bytes, weights: str | None) -> None:
-        """replicas: whose connections open streams of this kind. weights: of the model that the session is with."""
+    def __init__(
+        self, replicas: ReplicaSet[Any], session: bytes, weights: str | None, begin: Callable[[str], Span] = _unseen
+    ) -> None:
+        """replicas: whose connections open streams of this kind. weights: of the model that the session is with.
+
+        begin: begins the span of a stream to an address.
+        """
         self._replicas = replicas
         self._weights = weights
         self._session = session
         self._replica: Replica[Any] | None = None
         self._duplex: Duplex[Question, Answer] | None = None
+        self._begin = begin
+        self._span: Span = NO_SPAN
         self._sent = 0
         self.owed_seconds = 0.0
 
@@ -84,9 +96,11 @@ class SessionStream(Generic[Question, Answer]):
         assert self._replica is not None, "a stream is somewhere"
         self._duplex = None
         self._replica.leave(error)
+        self._span.end(error)
 
     def _opened(self) -> Duplex[Question, Answer]:
         if self._duplex is None:
             self._replica = self._replicas.enter(self._replica, self._weights)
-            self._duplex, self._sent = self._replica.connection.open(), 0
+            self._span = self._begin(self._replica.address)
+            self._duplex, self._sent = self._replica.connection.open(self._span.headers), 0
         return self._duplex

@@ -19,6 +19,7 @@ from services.gateway.admission import Admitted, Rules
 from services.gateway.costs import LiveCosts
 from services.gateway.request import GenerationRequest
 from services.gateway.schema import ChatRequest
+from services.tracing import TRACEPARENT
 
 T = TypeVar("T")
 FIRST_TURN = 1
@@ -57,6 +58,7 @@ class Session:
 
     principal: whose it is. window: seconds that it is run on for after its last client has gone.
     turn: requests that the session has had, this one included. cost_profile: as of `Admitted`.
+    traceparent: the request's span, where its trace is kept.
     """
 
     generation: GenerationRequest
@@ -66,6 +68,7 @@ class Session:
     window: float = 0.0
     turn: int = FIRST_TURN
     cost_profile: str | None = None
+    traceparent: str | None = None
 
     @property
     def id(self) -> bytes:
@@ -76,8 +79,15 @@ class Session:
         """Whether a client may come back to it: not for log-probabilities, nor for one choice of several."""
         return self.generation.top_logprobs is None and self.presentation.choices == 1
 
+    @property
+    def learns_from_others(self) -> bool:
+        """Whether it may begin with what other sessions found: not where its text depends on that and is seeded."""
+        return self.cost_profile is None
+
     @classmethod
-    def of_request(cls, admitted: Admitted, fingerprint: str, principal: str) -> list[Session]:
+    def of_request(
+        cls, admitted: Admitted, fingerprint: str, principal: str, traceparent: str | None = None
+    ) -> list[Session]:
         """The sessions a client asks for, one a choice."""
         asked, choices = admitted.asked, len(admitted.generations)
         kind: Kind = "chat" if isinstance(asked, ChatRequest) else "text"
@@ -101,6 +111,7 @@ class Session:
                 principal,
                 window,
                 cost_profile=admitted.cost_profile,
+                traceparent=traceparent,
             )
             for index, (generation, echo) in pairs
         ]
@@ -126,7 +137,8 @@ class Session:
         )
         presentation = _picked(Presentation, stored.get("presentation", {}))
         window = stored.get("window", 0.0)
-        return cls(generation, rules, presentation, record.principal, window, record.turn, cost_profile)
+        trace: str | None = stored.get(TRACEPARENT)
+        return cls(generation, rules, presentation, record.principal, window, record.turn, cost_profile, trace)
 
     def record(self, owner: str, epoch: int, models: Mapping[str, str]) -> SessionRecord:
         """What is stored when it begins."""
@@ -145,6 +157,7 @@ class Session:
                 "presentation": asdict(self.presentation),
                 "window": self.window,
             }
+            | ({} if self.traceparent is None else {TRACEPARENT: self.traceparent})
         )
         return SessionRecord(
             request.session, owner, epoch, request.prompt, parameters, models, self.principal, self.turn

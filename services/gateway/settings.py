@@ -21,6 +21,7 @@ from services.gateway.remote_options import RemoteOptions
 from services.gateway.replicas import HealthOptions
 from services.gateway.schema import MAX_CANDIDATES
 from services.gateway.security import LOOPBACK_HOSTS
+from services.tracing import TracingSettings
 
 
 class GatewaySettings(BaseSettings):
@@ -41,6 +42,7 @@ class GatewaySettings(BaseSettings):
     resume_wait: how long a client who comes back waits for a record that is behind what he has.
     The other times, in seconds, are those of `RemoteOptions` and `HealthOptions`. store: `StoreSettings`.
     tls: towards the services. https: towards clients, whose keys travel with every request; plain HTTP without it.
+    tracing: where spans go; none by default.
     """
 
     model_config = SettingsConfigDict(
@@ -59,7 +61,7 @@ class GatewaySettings(BaseSettings):
     model_aliases: str = ""
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65535)
-    stopping: str = "adasd"
+    stopping: str = "marginal"
     acceptance: str = "adasd-anchored"
     max_candidates: int | None = Field(default=None, ge=1, le=MAX_CANDIDATES)
     cost_profile: Path | None = None
@@ -98,6 +100,7 @@ class GatewaySettings(BaseSettings):
     store: StoreSettings = StoreSettings()
     tls: ClientTls = ClientTls()
     https: ServerTls = ServerTls()
+    tracing: TracingSettings = TracingSettings()
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -16,7 +16,6 @@ from services.gateway.engine import Engine, Held
 from services.gateway.errors import Unavailable
 from services.gateway.generation import generate
 from services.gateway.lease import RENEWALS, Lease
-from services.gateway.round_times import RoundTimes
 from services.gateway.sessions import Session, SessionIncompatible, restored
 from services.gateway.timing import TimedDrafter, TimedStore, TimedVerifier
 from services.gateway.transcript import Passage, Position, Transcript
@@ -53,7 +52,7 @@ class Telling:
         self._shown = shown
         self._handing_over = handing_over
         self._resume_wait = resume_wait
-        self.times = RoundTimes(arrived)
+        self.times = engine.times(session, arrived)
         self._lease: Lease | None = None  # for as long as this gateway runs the session, or lets go of it
         self.ownership: Ownership | None = None  # under which this gateway runs or ran the session; None if it follows
 
@@ -139,6 +138,9 @@ class Telling:
             )
             async for step in await stack.enter_async_context(aclosing(steps)):
                 engine.metrics.round(step, self.session.rules)
+                if self.session.learns_from_others:
+                    engine.lessons.add(self.session.id, step)
+                self.times.committed(step)
                 ended = step.state.finish_reason is not None
                 yield transcript.take(step, step.state if ended else None)
                 self.times.begin_round()

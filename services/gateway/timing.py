@@ -59,7 +59,7 @@ class TimedVerifier:
         with self.metrics.timed("verify") as took, self.times.step("verify") as step:
             verdict = await self.inner.verify(context, draft, state, round_number)
             step.told = self.inner.timing
-        self.watch.verified(took(), len(draft))
+        self.watch.verified(took(), self.inner.timing, len(draft))
         return verdict
 
     async def close(self) -> None:

@@ -11,6 +11,7 @@ from typing import Literal, ParamSpec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from adasd.core.messages import Timing
+from services.tracing import Fate
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +43,8 @@ class ReplicaMetrics:
 
     requests: streams opened. rounds: messages answered. candidates: drafted or judged. errors: by class of
     `adasd.core.errors`. forward_seconds, queue_seconds, rules_seconds: of a message, in the model's passes, waiting for
-    them, and in sampling or judging. batch_size: messages in a pass. kv_positions: allocated after it.
+    them, and in sampling or judging. batch_size: messages in a pass. kv_positions: allocated after it. spans:
+    by outcome.
     """
 
     def __init__(self, service: ServiceName, registry: CollectorRegistry) -> None:
@@ -59,7 +61,14 @@ class ReplicaMetrics:
         self._batch = Histogram(
             f"{prefix}_batch_size", "Messages in a pass of the model.", registry=registry, buckets=BATCH_BUCKETS
         )
+        self._spans = Counter(
+            f"{prefix}_spans", "Spans of traces, by what became of them.", ["outcome"], registry=registry
+        )
         self._kv = Gauge(f"{prefix}_kv_positions", "Positions of KV allocated in all sessions.", registry=registry)
+
+    @harmless
+    def spans(self, outcome: Fate, count: int) -> None:
+        self._spans.labels(outcome).inc(count)
 
     @contextmanager
     def stream(self) -> Iterator[None]:

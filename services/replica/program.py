@@ -23,6 +23,8 @@ from services.environment import read_settings
 from services.replica.hosting import ReplicaHost
 from services.replica.metrics import ReplicaMetrics, ServiceName
 from services.replica.settings import ReplicaSettings
+from services.replica.traces import StreamSpans
+from services.tracing import OFF, Tracing, mark_logs, start_tracing
 
 logger = logging.getLogger(__name__)
 
@@ -31,17 +33,19 @@ SPINS = "20000"
 keeps a core busy for milliseconds after a pass, which on one machine is the other model's; none at all wakes too late.
 """
 
+LINE = "%(asctime)s %(levelname)s %(name)s{}: %(message)s"
+
 SettingsT = TypeVar("SettingsT", bound=ReplicaSettings)
 
 
 def run(
-    kind: type[SettingsT], name: ServiceName, role: Role, service: Callable[[ReplicaHost, SettingsT], Service]
+    kind: type[SettingsT], name: ServiceName, role: Role, service: Callable[[ReplicaHost, SettingsT, Tracing], Service]
 ) -> None:
     """The whole program: settings, logging, serving. Ends the process with a message for what cannot be served."""
     os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
     try:
         settings = read_settings(kind)
-        logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        logging.basicConfig(level=settings.log_level, format=LINE.format(""))
         logger.info("%s settings: %s", name, settings.model_dump_json())
         _serve_or_follow(settings, name, role, service)
     except AdasdError as error:
@@ -49,7 +53,7 @@ def run(
 
 
 def _serve_or_follow(
-    settings: SettingsT, name: ServiceName, role: Role, service: Callable[[ReplicaHost, SettingsT], Service]
+    settings: SettingsT, name: ServiceName, role: Role, service: Callable[[ReplicaHost, SettingsT, Tracing], Service]
 ) -> None:
     """Serve, alone or on rank 0 of several; the other ranks do as they are told."""
     ranks = Ranks.read(os.environ)
@@ -70,19 +74,36 @@ def _serve_or_follow(
 async def _serve(
     settings: SettingsT,
     name: ServiceName,
-    service: Callable[[ReplicaHost, SettingsT], Service],
+    service: Callable[[ReplicaHost, SettingsT, Tracing], Service],
     loader: Callable[[], Loaded],
 ) -> None:
     registry = CollectorRegistry()
+    metrics = ReplicaMetrics(name, registry)
+    tracing = start_tracing(settings.tracing, name, metrics.spans)
+    if tracing is not OFF:
+        mark_logs(tracing, LINE.format(" [%(trace)s]"))
     if settings.metrics_port is not None:
         http, _ = start_http_server(settings.metrics_port, settings.host, registry)
         logger.info("metrics on %s:%d", settings.host, http.server_port)
+    try:
+        await _host(settings, service, loader, metrics, tracing)
+    finally:
+        tracing.close()
+
+
+async def _host(
+    settings: SettingsT,
+    service: Callable[[ReplicaHost, SettingsT, Tracing], Service],
+    loader: Callable[[], Loaded],
+    metrics: ReplicaMetrics,
+    tracing: Tracing,
+) -> None:
     # A stream has one message in hand at a time, and leaves one release behind.
     async with DeviceThread(capacity=2 * settings.max_streams) as device:
         runtime = settings.runtime
         schedule = Schedule(runtime.prefill_chunk, runtime.running_chunk, idle_sessions=runtime.idle_sessions)
-        metrics = ReplicaMetrics(name, registry)
         host = ReplicaHost(device, metrics, settings.work_seconds, settings.max_streams, schedule)
-        server = Server(service(host, settings), settings.limits, tls=settings.tls)
+        interceptors = [] if tracing is OFF else [StreamSpans(tracing)]
+        server = Server(service(host, settings, tracing), settings.limits, interceptors, settings.tls)
         load = partial(host.load, loader, settings.max_vocabulary)
         await serve(server, load, settings.host, settings.port, settings.grace_seconds)

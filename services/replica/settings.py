@@ -10,6 +10,7 @@ from pydantic_settings import BaseSettings
 from adasd.rpc.options import MAX_CANDIDATES, MAX_VOCABULARY, MessageLimits
 from adasd.rpc.tls import ServerTls
 from adasd.runtime.options import RuntimeOptions
+from services.tracing import TracingSettings
 
 
 class ReplicaSettings(BaseSettings):
@@ -19,6 +20,7 @@ class ReplicaSettings(BaseSettings):
     grace_seconds: what running streams get to finish after SIGTERM. work_seconds: bound on the work for one message.
     max_streams: generations at a time. max_candidates: longest block. max_vocabulary: messages are sized for it;
     the gateway's must be the same. runtime: how to run the model. tls: towards the gateway; plain text by default.
+    tracing: where spans go; none by default.
     """
 
     model: str
@@ -33,6 +35,7 @@ class ReplicaSettings(BaseSettings):
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     runtime: RuntimeOptions = RuntimeOptions()
     tls: ServerTls = ServerTls()
+    tracing: TracingSettings = TracingSettings()
 
     @property
     def limits(self) -> MessageLimits:

@@ -3,12 +3,15 @@
 from adasd.rpc.verifier import VerifierService
 from services.replica.hosting import ReplicaHost
 from services.replica.program import run
+from services.replica.traces import TracedVerifier
+from services.tracing import OFF, Tracing
 from services.verifier.servicer import VerifierServicer
 from services.verifier.settings import VerifierSettings
 
 
-def service(host: ReplicaHost, settings: VerifierSettings) -> VerifierService:
-    return VerifierService(VerifierServicer(host, settings.max_candidates))
+def service(host: ReplicaHost, settings: VerifierSettings, tracing: Tracing) -> VerifierService:
+    servicer = VerifierServicer(host, settings.max_candidates)
+    return VerifierService(servicer if tracing is OFF else TracedVerifier(servicer, tracing))
 
 
 if __name__ == "__main__":

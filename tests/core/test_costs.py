@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from adasd.core.costs import NOMINAL, Average, CostMeter, CostProfile, Observation, isotonic, stated_profile
+from adasd.core.costs import NOMINAL, CostProfile, stated_profile
 from adasd.core.errors import InvalidRequest
+from adasd.core.metering import Average, CostMeter, Observation, grouped, isotonic
 
 STATED: dict[str, Any] = {"version": "a100", "fixed": 0.5, "draft": 0.1, "verify": [1, 1.5], "commit": 0.25}
 
@@ -98,3 +99,21 @@ def test_costs_never_fall_with_the_rows() -> None:
     verify = measured(CostMeter(), (5, 1.0), (2, 3.0), (0, 2.0), times=5).profile().verify
     assert list(verify) == sorted(verify)
     assert isinstance(CostMeter().profile(), CostProfile)
+
+
+def test_a_block_costs_what_it_does_if_all_in_its_pass_draft_alike() -> None:
+    """Eight sessions share a pass of 1 s at eight rows, 2 s at sixteen: one more row each doubles it."""
+    meter = CostMeter()
+    for candidates, seconds in ((0, 1.0), (1, 2.0)) * 64:
+        for _ in range(8):
+            meter = meter.after(Observation(candidates, seconds, 0.01, sessions=8.0, rows=8 * (candidates + 1)))
+    assert meter.profile().verify[:2] == pytest.approx((1.0, 2.0), rel=0.05)
+    alone = meter
+    for _ in range(32):
+        alone = alone.after(Observation(0, 0.5, 0.01, sessions=1.0, rows=1))
+    assert alone.profile().verify[0] == pytest.approx(0.5, rel=0.05)
+    assert alone.profile().verify[1] < 0.6
+
+
+def test_rows_are_grouped_eight_an_octave() -> None:
+    assert [grouped(rows) for rows in (1, 16, 17, 18, 19, 33, 36, 1000)] == [1, 16, 18, 18, 20, 36, 36, 1024]

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from adasd.core.adaptive import AcceptanceState
-from adasd.core.costs import CostMeter, CostProfile
+from adasd.core.costs import CostProfile
 from adasd.core.marginal import Marginal
+from adasd.core.metering import CostMeter
 from adasd.core.prospects import MOST, PROBE_ROUNDS, Prospects
 from adasd.core.types import Draft, DraftPlan, Judgement, Verdict
 from adasd.core.worth import ENTROPY_NODES, Worth

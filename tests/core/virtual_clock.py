@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from adasd.core.backend import Proposal
-from adasd.core.costs import CostMeter, CostProfile, Observation
+from adasd.core.costs import CostProfile
 from adasd.core.drafting import draft_block
 from adasd.core.draws import CounterDraws, DrawKey
+from adasd.core.metering import CostMeter, Observation
 from adasd.core.progress import GenerationState
 from adasd.core.rows import PointRow
 from adasd.core.stopping import StoppingRule
@@ -58,6 +59,8 @@ class Clocked:
     time: float = 0.0
     tokens: float = 0.0
     plans: list[DraftPlan] = field(default_factory=list)
+    drafts: list[Draft] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.rng = np.random.default_rng(self.seed)
@@ -88,6 +91,8 @@ class Clocked:
         verdict = self._judged(draft, [p for p, _ in positions])
         self.state = self.state.after(draft, verdict, "exact", None, plan)
         self.plans.append(plan)
+        self.drafts.append(draft)
+        self.verdicts.append(verdict)
 
     def _judged(self, draft: Draft, standing: list[float]) -> Verdict:
         judgements: list[Judgement] = []

@@ -12,6 +12,7 @@ import yaml
 ROOT = Path(__file__).parents[2]
 K8S = ROOT / "deploy" / "k8s"
 COMPOSE = ROOT / "docker-compose.yml"
+TRACING = ROOT / "docker-compose.tracing.yml"
 DOCKERFILES = {path.parent.name: path for path in sorted(ROOT.glob("services/*/Dockerfile"))}
 OURS = ("gateway", "drafter", "verifier")
 
@@ -52,9 +53,9 @@ def config(name: str) -> dict[str, str]:
     return dict(literal.split("=", 1) for literal in literals)
 
 
-def compose() -> dict[str, Object]:
+def compose(path: Path = COMPOSE) -> dict[str, Object]:
     """The services of docker-compose.yml."""
-    services: dict[str, Object] = yaml.safe_load(COMPOSE.read_text())["services"]
+    services: dict[str, Object] = yaml.safe_load(path.read_text())["services"]
     return services
 
 
@@ -79,8 +80,8 @@ def public_images() -> Iterator[tuple[str, str]]:
     """Every image of others that is named anywhere, after the file that names it."""
     for name, path in DOCKERFILES.items():
         yield f"services/{name}/Dockerfile", re.findall(r"^ARG PYTHON=(\S+)$", path.read_text(), re.MULTILINE)[0]
-    for name, service in compose().items():
-        if "build" not in service:
+    for name, service in (compose() | compose(TRACING)).items():
+        if "image" in service and "build" not in service:
             yield f"compose: {name}", re.fullmatch(r"\$\{\w+:-(.*)\}", service["image"])[1]  # type: ignore[index]
     for name, container in containers():
         if not container["image"].startswith("adasd-"):

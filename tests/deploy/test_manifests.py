@@ -24,6 +24,7 @@ from tests.deploy.manifests import (
     K8S,
     OURS,
     ROOT,
+    TRACING,
     compose,
     config,
     containers,
@@ -170,7 +171,7 @@ def test_images_of_others_are_pinned_by_content_and_the_same_everywhere() -> Non
         assert re.fullmatch(r"[\w./-]+:[\w.-]+@sha256:[0-9a-f]{64}", image), where
         name = image.partition(":")[0]
         assert pinned.setdefault(name, image) == image, where
-    assert len(pinned) == 5
+    assert len(pinned) == 6
 
 
 def required(name: str, extra: str) -> list[str]:
@@ -183,8 +184,9 @@ def required(name: str, extra: str) -> list[str]:
 
 def test_nothing_that_the_gateways_image_installs_brings_torch() -> None:
     """Whatever its extra requires, and what that requires in turn, as the installed distributions say."""
-    (extra,) = re.findall(r"\.\[(\w+)\]", DOCKERFILES["gateway"].read_text())
-    asked, installed = [("adasd-serving", extra)], set[tuple[str, str]]()
+    (extras,) = re.findall(r"'\.\[([a-z,]+)\]'", DOCKERFILES["gateway"].read_text())
+    asked = [("adasd-serving", extra) for extra in extras.split(",")]
+    installed = set[tuple[str, str]]()
     while asked:
         name, extra = asked.pop()
         if (name, extra) in installed:
@@ -199,7 +201,8 @@ def test_nothing_that_the_gateways_image_installs_brings_torch() -> None:
 
 
 def test_compose_hardens_every_container() -> None:
-    for name, service in compose().items():
+    traces = compose(TRACING)["jaeger"]
+    for name, service in (compose() | {"jaeger": traces}).items():
         assert service["read_only"] is True, name
         assert service["cap_drop"] == ["ALL"], name
         assert service["security_opt"] == ["no-new-privileges:true"], name
@@ -217,6 +220,20 @@ def test_the_clients_own_faults_do_not_count_as_errors_of_the_service() -> None:
 def test_the_operators_rules_are_prometheus_own() -> None:
     (rules,) = (each for each in objects("components/monitoring") if each["kind"] == "PrometheusRule")
     assert rules["spec"] == yaml.safe_load((ROOT / "deploy" / "prometheus" / "rules.yml").read_text())
+
+
+def test_traces_go_to_one_place_that_pods_may_reach() -> None:
+    composed = compose(TRACING)
+    component = yaml.safe_load((K8S / "components" / "tracing" / "kustomization.yaml").read_text())
+    literals = [each for generator in component["configMapGenerator"] for each in generator["literals"]]
+    variables = {f"ADASD_{name.upper()}_TRACING__ENDPOINT" for name in OURS}
+    assert dict.fromkeys(variables, "http://collector.monitoring:4317") == dict(each.split("=") for each in literals)
+    assert variables == {name for service in OURS for name in composed[service]["environment"]}
+    (policy,) = objects("components/tracing")
+    assert policy["spec"]["podSelector"]["matchExpressions"][0]["values"] == list(OURS)
+    assert policy["spec"]["egress"][0]["ports"] == [{"port": 4317}]
+    for path in DOCKERFILES.values():
+        assert re.search(r"'\.\[[a-z,]+,tracing\]'", path.read_text()), path
 
 
 def test_images_run_as_nobody_and_carry_no_secret() -> None:

@@ -18,7 +18,7 @@ from tests.deploy.manifests import DOCKERFILES, K8S, ROOT, Object, config, objec
 
 PLACES = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 FOLDERS = ["base", "overlays/local", "overlays/gpu"]
-COMPOSED = [["docker-compose.yml"], ["docker-compose.yml", "docker-compose.gpu.yml"]]
+COMPOSED = [[f"docker-compose{each}.yml" for each in ("", *more)] for more in ([], [".gpu"], [".tracing"])]
 CUSTOM: dict[str, dict[str, Object]] = yaml.safe_load((Path(__file__).parent / "custom_resources.yaml").read_text())
 """Schemas of kinds that others define, by group and version, of their `spec`."""
 
@@ -94,7 +94,7 @@ def test_yaml_is_clean() -> None:
     run("yamllint", "--strict", ".")
 
 
-@pytest.mark.parametrize("files", COMPOSED, ids=len)
+@pytest.mark.parametrize("files", COMPOSED, ids=lambda files: files[-1])
 def test_compose_accepts_its_files(files: list[str]) -> None:
     named = [word for file in files for word in ("--file", file)]
     run("docker-compose", *named, "config", "--quiet", MODELS="/models", TARGET="target", DRAFT="draft")

@@ -28,6 +28,8 @@ from adasd.runtime.options import Role, RuntimeOptions
 from services.drafter.servicer import DrafterServicer
 from services.replica.hosting import ReplicaHost
 from services.replica.metrics import ReplicaMetrics, ServiceName
+from services.replica.traces import StreamSpans, TracedVerifier
+from services.tracing import OFF, Tracing
 from services.verifier.servicer import VerifierServicer
 
 LIMITS = MessageLimits(vocabulary=2048, candidates=16)
@@ -90,12 +92,13 @@ async def running(
     work_seconds: float = 60.0,
     max_streams: int = 16,
     limits: MessageLimits = LIMITS,
+    tracing: Tracing = OFF,
 ) -> AsyncIterator[Running]:
     """A service that has loaded its model. loader: instead of `spec`."""
     role: Role = "draft" if name == "drafter" else "target"
     load = loader or (lambda: load_model(spec, role, RuntimeOptions(support=support)))
     async with DeviceThread() as device:
-        service = unloaded(name, device, work_seconds, max_streams, limits)
+        service = unloaded(name, device, work_seconds, max_streams, limits, tracing)
         service.port = await service.server.start("127.0.0.1", port)
         try:
             await service.host.load(load, limits.vocabulary)
@@ -106,7 +109,12 @@ async def running(
 
 
 def unloaded(
-    name: ServiceName, device: DeviceThread, work_seconds: float, max_streams: int, limits: MessageLimits
+    name: ServiceName,
+    device: DeviceThread,
+    work_seconds: float,
+    max_streams: int,
+    limits: MessageLimits,
+    tracing: Tracing = OFF,
 ) -> Running:
     registry = CollectorRegistry()
     host = ReplicaHost(device, ReplicaMetrics(name, registry), work_seconds, max_streams)
@@ -115,8 +123,10 @@ def unloaded(
     if name == "drafter":
         service = DrafterService(DrafterServicer(host, limits.candidates))
     else:
-        service = VerifierService(VerifierServicer(host, limits.candidates))
-    return Running(name, host, Server(service, limits, [calls]), registry, calls)
+        verifier = VerifierServicer(host, limits.candidates)
+        service = VerifierService(verifier if tracing is OFF else TracedVerifier(verifier, tracing))
+    spans = [] if tracing is OFF else [StreamSpans(tracing)]
+    return Running(name, host, Server(service, limits, [calls, *spans]), registry, calls)
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -19,7 +19,7 @@ from adasd.runtime.toy import ToySpec, write_toy_model
 from adasd.state.base import StoredSession
 from adasd.state.connection import StoreSettings
 from adasd.state.redis_store import RedisStore
-from services.gateway.admission import Admission
+from services.gateway.admission import Admission, Rules
 from services.gateway.app import GatewayServices, create_app
 from services.gateway.body import Bodies
 from services.gateway.costs import LiveCosts
@@ -28,6 +28,8 @@ from services.gateway.metrics import GatewayMetrics
 from services.gateway.readiness import Capacity, Readiness
 from services.gateway.security import Edge
 from services.gateway.text import ChatText
+from services.gateway.traces import script_spans
+from services.tracing import OFF, Tracing
 from tests.services.gateway.local_peers import LocalPeers, present, replica
 
 TARGET = "toy:seed=1,vocab=48,sharpness=1.5,eos_bias=-4,context=200"
@@ -102,15 +104,16 @@ async def gateway_of(
     settings: StoreSettings | None = None,
     edge: Edge | None = None,
     prior: CostProfile = NOMINAL,
+    tracing: Tracing = OFF,
 ) -> AsyncIterator[Gateway]:
     """One gateway of several over one Redis, with models of its own. prior: the costs stated to it."""
-    peers, store = LocalPeers(replica(DRAFT), replica(spec)), RedisStore(redis_url, settings)
+    peers, store = LocalPeers(replica(DRAFT), replica(spec)), RedisStore(redis_url, settings, script_spans(tracing))
     readiness = Readiness({"verifier": present, "drafter": present, "redis": store.ping})
     await readiness.probe()
-    engine = Engine(text, peers, store, GatewayMetrics(), owner, LiveCosts(prior))
+    engine = Engine(text, peers, store, GatewayMetrics(), owner, LiveCosts(prior), tracing=tracing)
     services = GatewayServices(
         engine,
-        Admission(text, ("toy", "toy-alias"), costs=engine.costs),
+        Admission(text, ("toy", "toy-alias"), Rules("adasd"), costs=engine.costs),
         readiness,
         Capacity(4),
         Bodies(limit=100_000),

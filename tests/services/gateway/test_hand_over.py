@@ -8,7 +8,8 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from adasd.core.costs import NOMINAL, Observation
+from adasd.core.costs import NOMINAL
+from adasd.core.metering import Observation
 from adasd.core.stopping import stopping_rule
 from adasd.core.types import Processing, SamplingParams
 from services.gateway.admission import Rules
@@ -38,7 +39,8 @@ def test_a_record_holds_all_of_a_session() -> None:
         stop=("x", "yz"),
         seeded=True,
     )
-    session = Session(generation, Rules("adasd", "exact", 4), Presentation(model="m"), "alice", 3.0, 2, "nominal1")
+    more = "alice", 3.0, 2, "nominal1", f"00-{'a' * 32}-{'b' * 16}-01"
+    session = Session(generation, Rules("adasd", "exact", 4), Presentation(model="m"), *more)
     record = session.record("here", 1, {})
     stored = replace(record, parameters=orjson.loads(orjson.dumps(record.parameters)))
     assert Session.of_record(stored, LiveCosts()) == session

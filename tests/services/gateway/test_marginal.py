@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from adasd.core.costs import NOMINAL, Observation
+from adasd.core.costs import NOMINAL
 from adasd.core.decoding import TokenBoundary
 from adasd.core.errors import InvalidRequest
 from adasd.core.messages import Timing
+from adasd.core.metering import Observation
 from adasd.core.stopping import stopping_rule
 from adasd.core.types import SamplingParams
 from services.gateway.costs import LiveCosts, RoundWatch, load_profile
@@ -119,7 +120,7 @@ def watched(*rounds: tuple[Timing | None, int]) -> list[Observation]:
     for timing, candidates in rounds:
         if timing is not None:
             watch.drafted(0.7, timing, candidates)
-        watch.verified(1.0, candidates)
+        watch.verified(1.0, Timing(), candidates)
         watch.committed(0.25)
     return costs.rounds
 

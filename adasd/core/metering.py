@@ -1,0 +1,163 @@
+"""What a round costs here and now, as the rounds themselves show it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from adasd.core.costs import MAX_ROWS, NOMINAL, CostProfile
+from adasd.core.types import FloatArray, IntArray
+
+SHORTEST = 1e-9
+HORIZON, LEVEL_HORIZON, SHAPE_HORIZON = 64, 16, 256
+"""Rounds that an average remembers. Load comes and goes faster than what rows cost relative to one another."""
+
+FORGOTTEN = 0.25
+"""Weight at which a number of rows counts as never seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Average:
+    """A slow average that a lone outlier does not move: each value counts as the median of the last three.
+
+    weight: values remembered; it wanes while none come, so that a new one then counts for more.
+    """
+
+    weight: float = 0.0
+    value: float = 0.0
+    recent: tuple[float, ...] = ()
+
+    def add(self, value: float, horizon: float) -> Average:
+        recent = (*self.recent, value)[-3:]
+        typical = sorted(recent)[(len(recent) - 1) // 2]
+        weight = min(self.weight + 1.0, horizon)
+        known = weight > len(recent)
+        return Average(weight, self.value + (typical - self.value) / weight if known else typical, recent)
+
+    def aged(self, horizon: float) -> Average:
+        """One round later; after `horizon` of them little is left."""
+        weight = self.weight * (1.0 - 1.0 / horizon)
+        return Average(weight, self.value, self.recent if weight >= 1.0 else ())
+
+    def otherwise(self, prior: float) -> float:
+        """The average, or `prior` before the first value."""
+        return self.value if self.weight else prior
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One round as the gateway saw it, in seconds.
+
+    drafting: until the candidates were there; None if that says nothing. work: of which the drafter's own. steps: in so
+    many passes; 0 where they were not the usual ones, because it was catching up. sessions, rows: in the target's pass,
+    whoever's; rows None: this round's own.
+    """
+
+    candidates: int
+    verify: float
+    commit: float
+    drafting: float | None = None
+    work: float = 0.0
+    steps: int = 0
+    sessions: float = 1.0
+    rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CostMeter:
+    """Costs as they are now. A drafter never seen costs nothing, so that it is tried; verify starts as the prior's.
+
+    verify = prior * level * shape: the level follows the load, whichever rows show it; the shape outlives it. Both are
+    by all rows of a pass. A pass is shared: a block costs what it costs if all its sessions draft alike, for candidates
+    that only one of them reckons up delay the others as well. sessions: in a pass, of late.
+    """
+
+    prior: CostProfile = NOMINAL
+    level: Average = Average()
+    shape: Mapping[int, Average] = field(default_factory=dict)
+    fixed: Average = Average()
+    draft: Average = Average()
+    commit: Average = Average()
+    sessions: Average = Average()
+
+    def after(self, seen: Observation) -> CostMeter:
+        """The meter once it has seen another round."""
+        sharing = max(1.0, seen.sessions)
+        aged = ((rows, average.aged(SHAPE_HORIZON * sharing)) for rows, average in self.shape.items())
+        shape = {rows: average for rows, average in aged if average.weight > FORGOTTEN}
+        meter = replace(self, shape=shape, fixed=self.fixed.aged(HORIZON), draft=self.draft.aged(HORIZON))
+        rows = seen.candidates + 1 if seen.rows is None else max(seen.rows, seen.candidates + 1)
+        meter = meter._verified(grouped(rows), seen.verify, sharing)
+        meter = replace(meter, commit=meter.commit.add(seen.commit, HORIZON))
+        if seen.drafting is not None:
+            meter = replace(meter, fixed=meter.fixed.add(max(0.0, seen.drafting - seen.work), HORIZON))
+        return replace(meter, draft=meter.draft.add(seen.work / seen.steps, HORIZON)) if seen.steps else meter
+
+    def _verified(self, rows: int, seconds: float, sharing: float) -> CostMeter:
+        expected = float(stated(self.prior, np.array(rows)))
+        ratio, shape = max(seconds, SHORTEST) / expected, self.shape.get(rows, Average())
+        comparable = shape.weight > 0.0 or self.level.weight == 0.0
+        level = self.level.add(ratio / shape.otherwise(1.0), LEVEL_HORIZON * sharing) if comparable else self.level
+        shape = shape.add(ratio / level.value, SHAPE_HORIZON * sharing)
+        sessions = self.sessions.add(sharing, LEVEL_HORIZON * sharing)
+        return replace(self, level=level, shape={**self.shape, rows: shape}, sessions=sessions)
+
+    def profile(self) -> CostProfile:
+        """The costs now."""
+        return CostProfile(
+            version="live",
+            fixed=self.fixed.otherwise(0.0),
+            draft=self.draft.otherwise(0.0),
+            verify=self._verify_table(),
+            commit=self.commit.otherwise(self.prior.commit),
+        )
+
+    def _verify_table(self) -> tuple[float, ...]:
+        """By rows of one of the sessions. What was seen seldom or never is thought cheap, so that it is tried where
+        that could pay.
+
+        Rows never seen cost what the next fewer do; past the last they grow as the prior's, before the first in
+        proportion.
+        """
+        level, sharing = self.level.otherwise(1.0), round(self.sessions.otherwise(1.0))
+        every = np.arange(1, MAX_ROWS + 1) * sharing
+        prior = stated(self.prior, every) * level
+        if not self.shape:
+            return tuple(prior.tolist())
+        rows = np.array(sorted(self.shape))
+        seen = [self.shape[r] for r in rows.tolist()]
+        expected = stated(self.prior, rows) * level
+        hopeful = expected * [s.value * (1.0 - 0.25 / max(1.0, s.weight)) for s in seen]
+        known = np.array(isotonic(hopeful.tolist(), [s.weight for s in seen]))
+        below = np.maximum(np.searchsorted(rows, [grouped(wanted) for wanted in every.tolist()], side="right") - 1, 0)
+        verify = np.where(every < rows[0], known[0] * every / rows[0], known[below])
+        verify *= np.where(every > rows[-1], prior / expected[-1], 1.0)
+        return tuple(verify.tolist())
+
+
+def stated(costs: CostProfile, rows: IntArray) -> FloatArray:
+    """`costs.verify` of any numbers of rows."""
+    table, beyond = np.array(costs.passes), np.maximum(rows - MAX_ROWS, 0)
+    seconds: FloatArray = table[np.minimum(rows, MAX_ROWS) - 1] + beyond * (table[-1] - table[-2])
+    return seconds
+
+
+def grouped(rows: int) -> int:
+    """Rows that cost about the same as one number: exact up to 16, then eight numbers an octave."""
+    if rows <= 16:
+        return rows
+    step = 1 << (rows.bit_length() - 4)
+    return -(-rows // step) * step
+
+
+def isotonic(values: list[float], weights: list[float]) -> list[float]:
+    """The nearest sequence that never falls, by weighted least squares: neighbours that do are pooled."""
+    pools: list[tuple[float, float, int]] = []  # mean, weight, entries
+    for value, weight in zip(values, weights, strict=True):
+        pools.append((value, weight, 1))
+        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
+            (a, wa, na), (b, wb, nb) = pools[-2:]
+            pools[-2:] = [((a * wa + b * wb) / (wa + wb), wa + wb, na + nb)]
+    return [mean for mean, _, entries in pools for _ in range(entries)]

@@ -1,0 +1,36 @@
+"""Functions compiled by numba, once a machine where there is a folder to keep them in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numba
+from numba.core import config
+
+from adasd.runtime.pair import cache_folder
+
+F = TypeVar("F", bound=Callable[..., Any])
+ARITHMETIC = {"reassoc", "contract", "nsz"}
+"""Sums in any one order and fused products, but NaN and infinities as they are: a fault in the logits must show."""
+
+
+def _keeps() -> bool:
+    """Whether what is compiled can be kept, in the folder of the models unless NUMBA_CACHE_DIR names another."""
+    folder = Path(config.CACHE_DIR or cache_folder() / "compiled")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    config.CACHE_DIR = str(folder)
+    return os.access(folder, os.W_OK)
+
+
+KEEPS = _keeps()
+
+
+def compiled(function: F) -> F:
+    """Machine code on the first call, that runs without the interpreter's lock."""
+    return cast(F, numba.njit(nogil=True, cache=KEEPS, fastmath=ARITHMETIC)(function))

@@ -1,0 +1,122 @@
+"""An answer in its trace: what its rounds add up to, and some of them one by one."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from adasd.core.decoding import Round
+from services.gateway.round_times import RoundTimes, StepTimes, TimedStep
+from services.gateway.sessions import Kind, Session
+from services.gateway.traces import script_call
+from services.tracing import NO_SPAN, TRACEPARENT, Attributes, Span, Tracing, figures, shown
+
+_OPERATIONS: Mapping[Kind, str] = {"chat": "chat", "text": "text_completion"}
+
+
+class TracedTimes(RoundTimes):
+    """The stopwatch of an answer, whose steps are spans too."""
+
+    def __init__(self, tracing: Tracing, session: Session, arrived: float) -> None:
+        super().__init__(arrived)
+        self._tracing = tracing
+        self._session = session
+        self._answer: Span = NO_SPAN
+        self._round: Span = NO_SPAN  # the one under way, if it is shown and has begun
+        self._number = 0  # of that round in its text
+        self._here = 0  # rounds before it on this stream
+        self._totals: dict[str, float] = defaultdict(int)
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """A session that is taken up again goes on in the trace of the request that began it; the two are linked."""
+        now, began, request = self._tracing.traceparent, self._session.traceparent, self._tracing.here
+        parent = {TRACEPARENT: began} if began else None
+        operation = _OPERATIONS[self._session.presentation.kind]
+        name = f"{operation} {self._session.presentation.model}"
+        with self._tracing.span(name, attributes=_asked(self._session, operation), parent=parent) as self._answer:
+            if began and now and began != now:
+                self._answer.link(now)
+                request.link(began)
+            try:
+                yield
+            except BaseException as error:
+                self._round.end(error)
+                raise
+            finally:
+                self._answer.note(self._totals)
+
+    @contextmanager
+    def step(self, name: TimedStep) -> Iterator[StepTimes]:
+        with self._span(name) as span:
+            with super().step(name) as step:
+                yield step
+            span.note(_figures(step))
+
+    def committed(self, step: Round) -> None:
+        self._add(step)
+        self._round.note(_outcome(step, self._number))
+        self._round.end()
+        self._round, self._number, self._here = NO_SPAN, step.state.counters.rounds, self._here + 1
+        if step.state.finish_reason is not None:
+            self._answer.note({"gen_ai.response.finish_reasons": (step.state.finish_reason,)})
+
+    def _span(self, name: TimedStep) -> Span:
+        if name == "create":
+            return self._tracing.span(*script_call(name))
+        if not shown(self._number, self._here):
+            return NO_SPAN
+        if self._round is NO_SPAN:
+            self._round = self._tracing.span("round" if self._here else "prefill", parent=self._answer)
+        if name == "commit":
+            return self._tracing.span(*script_call(name), self._round)
+        return self._tracing.span(name, parent=self._round)
+
+    def _add(self, step: Round) -> None:
+        if not self._here:
+            self._answer.note({"adasd.first_round_seconds": self._now()})
+        totals = self._totals
+        totals["adasd.rounds"] += 1
+        totals["adasd.candidates"] += len(step.draft)
+        totals["adasd.accepted"] += step.verdict.accepted
+        totals["gen_ai.usage.output_tokens"] += len(step.verdict.tokens)
+        for each in self.steps:
+            totals[f"adasd.{each.step}_seconds"] += each.seconds
+            if each.told is not None:
+                totals["adasd.network_seconds"] += each.network
+
+
+def _asked(session: Session, operation: str) -> Attributes:
+    """In the words of OpenTelemetry's conventions for generative AI."""
+    generation, presentation = session.generation, session.presentation
+    sampling = generation.sampling
+    return {
+        "gen_ai.operation.name": operation,
+        "gen_ai.provider.name": "adasd",
+        "gen_ai.request.model": presentation.model,
+        "gen_ai.response.id": presentation.answer,
+        "gen_ai.request.max_tokens": generation.max_tokens,
+        "gen_ai.request.temperature": sampling.temperature,
+        "gen_ai.request.top_p": sampling.top_p,
+        "gen_ai.usage.input_tokens": len(generation.prompt),
+        "adasd.choice": presentation.index,
+        "adasd.stopping": session.rules.stopping,
+        "adasd.acceptance": session.rules.acceptance,
+    }
+
+
+def _outcome(step: Round, number: int) -> Attributes:
+    return {
+        "adasd.round": number,
+        "adasd.decision": step.plan.decision,
+        "adasd.candidates": len(step.draft),
+        "adasd.accepted": step.verdict.accepted,
+        "adasd.tokens": len(step.verdict.tokens),
+    }
+
+
+def _figures(step: StepTimes) -> Attributes:
+    if step.told is None:
+        return {}
+    return {**figures(step.told), "adasd.network_seconds": step.network}
