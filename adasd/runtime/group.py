@@ -13,14 +13,16 @@ import torch
 import torch.distributed as dist
 
 from adasd.core.errors import AdasdError
-from adasd.runtime.heartbeat import Heartbeat
+from adasd.runtime.heartbeat import STEPS, Heartbeat
 from adasd.runtime.ranks import Ranks
 from adasd.runtime.rendezvous import meet
 
 logger = logging.getLogger(__name__)
 
-COLLECTIVE_TIMEOUT = timedelta(minutes=10)
-"""Of the model's own collectives, while the ranks load at different speeds and within a pass."""
+MEETING_TIMEOUT = timedelta(minutes=10)
+"""How long ranks may start one after the other."""
+COLLECTIVE_TIMEOUT = timedelta(minutes=1)
+"""Of the model's own collectives, which the ranks begin together once all have loaded: of one product, on all ranks."""
 QUIET = timedelta(days=3650)
 """How long nobody may ask anything. The heartbeat, not this, tells of a rank that is gone."""
 FRAME_BYTES = 2048
@@ -36,7 +38,7 @@ class Group:
 
     def __init__(self, ranks: Ranks, backend: str, seconds: float) -> None:
         self.ranks = ranks
-        store = meet(ranks, COLLECTIVE_TIMEOUT)
+        store = meet(ranks, MEETING_TIMEOUT)
         dist.init_process_group(
             backend, store=store, rank=ranks.rank, world_size=ranks.size, timeout=COLLECTIVE_TIMEOUT
         )
@@ -47,9 +49,23 @@ class Group:
         self.smallest(0)  # all have stamped
         self._heartbeat.start()
 
+    def loaded(self) -> None:
+        """This rank has loaded its weights. Waits for all; silence is noticed soon from now on."""
+        self.finish()
+        self.smallest(0)
+        self._heartbeat.loaded()
+
+    def begin(self) -> None:
+        """This rank begins another step, of those that all ranks take alike, of the operation under way."""
+        self._begun += 1
+
+    def finish(self) -> None:
+        """This rank has done its part of the operation, whatever steps that took."""
+        self._begun |= STEPS - 1
+
     def share(self, message: bytes) -> None:
         """Rank 0: tell the others."""
-        self._begun += 1
+        self._begin_operation()
         frame, rest = framed(message)
         self._broadcast(frame)
         if rest:
@@ -58,7 +74,7 @@ class Group:
     def receive(self) -> bytes:
         """The others: wait for what rank 0 tells."""
         frame = self._broadcast(bytes(FRAME_BYTES))
-        self._begun += 1
+        self._begin_operation()
         lacking = missing(frame)
         return unframed(frame, self._broadcast(bytes(lacking)) if lacking else b"")
 
@@ -75,12 +91,13 @@ class Group:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What fails here has failed on this rank alone, and the ranks no longer agree: end the process.
+        """An operation. What fails here has failed on this rank alone, and the ranks no longer agree: end the process.
 
         Our own errors pass: they are raised before anything is done.
         """
         try:
             yield
+            self.finish()
         except AdasdError:
             raise
         except Exception as error:
@@ -91,6 +108,10 @@ class Group:
         """End the process now, whatever its threads wait for; torchrun ends the others and starts the group again."""
         logger.critical("rank %d of %d ends: %s", self.ranks.rank, self.ranks.size, reason)
         os._exit(1)
+
+    def _begin_operation(self) -> None:
+        self.finish()
+        self.begin()
 
     def _broadcast(self, content: bytes) -> bytes:
         data = torch.frombuffer(bytearray(content), dtype=torch.uint8)

@@ -5,16 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.context import Context
 from adasd.core.decoding import Boundary, Controller, Round, TokenBoundary, decode
-from adasd.core.messages import ContextDelta, DraftRequest, VerifyRequest
+from adasd.core.messages import ContextDelta, DraftRequest, ModelInfo, VerifyRequest
 from adasd.core.stopping import StoppingRule
 from adasd.core.types import Draft, DraftPlan, SamplingParams, Verdict
 from adasd.core.verification import verification
 from adasd.runtime.replica import Replica
+
+
+class Target(Protocol):
+    """The part of a `Replica` that judges."""
+
+    def info(self) -> ModelInfo: ...
+    def verify(self, request: VerifyRequest) -> Verdict: ...
+    def release(self, session: bytes) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +30,7 @@ class LocalPair:
     """A draft and a target model that decode together."""
 
     draft: Replica[Any]
-    target: Replica[Any]
+    target: Target
 
     def generate(
         self,

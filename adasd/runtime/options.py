@@ -38,7 +38,7 @@ class RuntimeOptions:
     idle_sessions: int = 32
     support: int | None = DEFAULT_SUPPORT
     context_length: int | None = None
-    heartbeat_seconds: int = 10
+    heartbeat_seconds: int = 4
     target: Path | None = None
 
     def __post_init__(self) -> None:

@@ -5,9 +5,11 @@ Matrices whose sizes do not divide are cut unevenly by transformers, the vocabul
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from torch.distributed.tensor import DTensor
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from transformers.distributed.configuration_utils import DistributedConfig
 
@@ -72,7 +74,21 @@ def load_shard(folder: Path, options: RuntimeOptions, group: Group) -> RaggedRun
     info = model_info(model, (folder,), options, precision)
     positions = group.smallest(options.kv_positions or _positions(model, group.ranks))
     keep_freed_memory()
-    return RaggedRuntime(ModuleBody(model.requires_grad_(False)), info, model.device, positions)
+    count_steps(model, group.begin)
+    runtime = RaggedRuntime(ModuleBody(model.requires_grad_(False)), info, model.device, positions)
+    group.loaded()
+    return runtime
+
+
+def count_steps(model: PreTrainedModel, begin: Callable[[], None]) -> None:
+    """Call `begin` before every product of which each rank has a share: there, or next to it, they wait for others."""
+
+    def before(*_: object) -> None:
+        begin()
+
+    for module in model.modules():
+        if any(isinstance(weights, DTensor) for weights in module.parameters(recurse=False)):
+            module.register_forward_pre_hook(before)
 
 
 def _positions(model: PreTrainedModel, ranks: Ranks) -> int:

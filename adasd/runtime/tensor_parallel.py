@@ -121,7 +121,7 @@ class Member:
         group, runtime = self._load()
         with group.together():
             while repeat(runtime, group.receive()):
-                pass
+                group.finish()
             group.leave()
 
     def end(self) -> None:

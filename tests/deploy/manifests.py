@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import yaml
 ROOT = Path(__file__).parents[2]
 K8S = ROOT / "deploy" / "k8s"
 COMPOSE = ROOT / "docker-compose.yml"
+TRACING = ROOT / "docker-compose.tracing.yml"
 DOCKERFILES = {path.parent.name: path for path in sorted(ROOT.glob("services/*/Dockerfile"))}
 OURS = ("gateway", "drafter", "verifier")
 
@@ -57,7 +59,30 @@ def compose(path: Path = COMPOSE) -> dict[str, Object]:
     return services
 
 
+def stages() -> dict[str, str]:
+    """What the Dockerfiles say of each image, by the image's name: its stage, after the stage that it starts from."""
+    found: dict[str, str] = {}
+    for folder, path in DOCKERFILES.items():
+        for stage in path.read_text().split("\nFROM ")[1:]:
+            first, _, rest = stage.partition("\n")
+            base, _, name = first.partition(" AS ")
+            found[name or folder] = found.get(base, "") + "\n" + rest
+    return found
+
+
 def image_environment(service: str) -> dict[str, str]:
     """The settings that a service's image brings."""
-    words = DOCKERFILES[service].read_text().split()
+    words = stages()[service].split()
     return dict(word.split("=", 1) for word in words if word.startswith("ADASD_") and "=" in word)
+
+
+def public_images() -> Iterator[tuple[str, str]]:
+    """Every image of others that is named anywhere, after the file that names it."""
+    for name, path in DOCKERFILES.items():
+        yield f"services/{name}/Dockerfile", re.findall(r"^ARG PYTHON=(\S+)$", path.read_text(), re.MULTILINE)[0]
+    for name, service in (compose() | compose(TRACING)).items():
+        if "image" in service and "build" not in service:
+            yield f"compose: {name}", re.fullmatch(r"\$\{\w+:-(.*)\}", service["image"])[1]  # type: ignore[index]
+    for name, container in containers():
+        if not container["image"].startswith("adasd-"):
+            yield f"base: {name}", container["image"]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 from services.drafter.settings import DrafterSettings
 from services.environment import known_variables
@@ -21,6 +24,7 @@ from tests.deploy.manifests import (
     K8S,
     OURS,
     ROOT,
+    TRACING,
     compose,
     config,
     containers,
@@ -28,6 +32,8 @@ from tests.deploy.manifests import (
     named,
     objects,
     pods,
+    public_images,
+    stages,
     workloads,
 )
 
@@ -60,7 +66,7 @@ def test_ports_are_the_codes_and_the_same_everywhere(service: str) -> None:
     assert image[f"{prefix}_PORT"] == str(PORTS[service])
     assert image.get(f"{prefix}_METRICS_PORT") == (metrics and str(metrics))
     ports = {PORTS[service], METRICS[service]}
-    exposed = re.search(r"^EXPOSE (.*)$", DOCKERFILES[service].read_text(), re.MULTILINE)
+    exposed = re.search(r"^EXPOSE (.*)$", stages()[service], re.MULTILINE)
     assert exposed is not None
     assert {int(port) for port in exposed[1].split()} == ports
     (container,) = pods()[service]["containers"]
@@ -112,7 +118,7 @@ def test_probes_ask_what_the_service_answers(service: str) -> None:
             assert probe["grpc"] == {"port": PORTS[service]}
             pods_of_it = 2 if service == "verifier" else 1  # a group's rank 0 as well
             assert tls.count(f'"127.0.0.1:{PORTS[service]}", /tls]') == 3 * pods_of_it
-    assert "HEALTHCHECK" in DOCKERFILES[service].read_text()
+    assert "HEALTHCHECK" in stages()[service]
 
 
 def test_pods_are_restricted() -> None:
@@ -153,13 +159,49 @@ def test_images_are_those_that_compose_builds() -> None:
     built = {each["image"].partition(":")[0] for each in compose().values() if "build" in each}
     assert built == {f"adasd-{name}" for name in (*OURS, "demo-target")}
     assert {container["image"] for _, container in containers() if container["image"].startswith("adasd-")} < built
-    for name, image in (("redis", "redis"), ("redis-exporter", "exporter")):
-        (used,) = (each["image"] for _, each in containers() if each["name"] == image)
-        assert compose()[name]["image"].endswith(f":-{used}}}")
+    for name, each in compose().items():
+        build = each.get("build", {})
+        assert build.get("target", name) == name
+        assert not build or name in stages()
+
+
+def test_images_of_others_are_pinned_by_content_and_the_same_everywhere() -> None:
+    pinned: dict[str, str] = {}
+    for where, image in public_images():
+        assert re.fullmatch(r"[\w./-]+:[\w.-]+@sha256:[0-9a-f]{64}", image), where
+        name = image.partition(":")[0]
+        assert pinned.setdefault(name, image) == image, where
+    assert len(pinned) == 6
+
+
+def required(name: str, extra: str) -> list[str]:
+    """What a distribution requires; of ours what pyproject.toml says, which may be newer than what is installed."""
+    if name != "adasd-serving":
+        return metadata.requires(name) or []
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return [*project["dependencies"], *project["optional-dependencies"].get(extra, ())]
+
+
+def test_nothing_that_the_gateways_image_installs_brings_torch() -> None:
+    """Whatever its extra requires, and what that requires in turn, as the installed distributions say."""
+    (extras,) = re.findall(r"'\.\[([a-z,]+)\]'", DOCKERFILES["gateway"].read_text())
+    asked = [("adasd-serving", extra) for extra in extras.split(",")]
+    installed = set[tuple[str, str]]()
+    while asked:
+        name, extra = asked.pop()
+        if (name, extra) in installed:
+            continue
+        installed.add((name, extra))
+        for requirement in map(Requirement, required(name, extra)):
+            if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
+                asked += [(requirement.name, wanted) for wanted in ("", *requirement.extras)]
+    names = {name for name, _ in installed}
+    assert names >= {"fastapi", "grpcio", "redis", "tokenizers", "llguidance"}
+    assert not names & {"torch", "transformers", "accelerate"}
 
 
 def test_compose_hardens_every_container() -> None:
-    traces = compose(ROOT / "docker-compose.tracing.yml")["jaeger"]
+    traces = compose(TRACING)["jaeger"]
     for name, service in (compose() | {"jaeger": traces}).items():
         assert service["read_only"] is True, name
         assert service["cap_drop"] == ["ALL"], name
@@ -181,7 +223,7 @@ def test_the_operators_rules_are_prometheus_own() -> None:
 
 
 def test_traces_go_to_one_place_that_pods_may_reach() -> None:
-    composed = compose(ROOT / "docker-compose.tracing.yml")
+    composed = compose(TRACING)
     component = yaml.safe_load((K8S / "components" / "tracing" / "kustomization.yaml").read_text())
     literals = [each for generator in component["configMapGenerator"] for each in generator["literals"]]
     variables = {f"ADASD_{name.upper()}_TRACING__ENDPOINT" for name in OURS}
@@ -190,14 +232,14 @@ def test_traces_go_to_one_place_that_pods_may_reach() -> None:
     (policy,) = objects("components/tracing")
     assert policy["spec"]["podSelector"]["matchExpressions"][0]["values"] == list(OURS)
     assert policy["spec"]["egress"][0]["ports"] == [{"port": 4317}]
-    for service, path in DOCKERFILES.items():
-        assert f"'.[{service},tracing]'" in path.read_text()
+    for path in DOCKERFILES.values():
+        assert re.search(r"'\.\[[a-z,]+,tracing\]'", path.read_text()), path
 
 
 def test_images_run_as_nobody_and_carry_no_secret() -> None:
-    for service, path in DOCKERFILES.items():
-        text = path.read_text()
-        assert text.rindex("\nUSER 10001:10001\n") > text.rindex("\nFROM "), service
-        assert not re.search(r"(?i)password|token=|secret|\.env", text), service
+    for name in (*OURS, "demo-target"):
+        assert re.findall(r"^USER (.*)$", stages()[name], re.MULTILINE) == ["10001:10001"], name
+    for path in DOCKERFILES.values():
+        assert not re.search(r"(?i)password|token=|secret|\.env", path.read_text()), path
     assert "torch" not in re.sub(r"#.*", "", DOCKERFILES["gateway"].read_text())
     assert (ROOT / ".dockerignore").read_text().splitlines()[1] == "*"

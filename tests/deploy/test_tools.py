@@ -8,17 +8,19 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
-from tests.deploy.manifests import DOCKERFILES, K8S, ROOT, Object, config
+from tests.deploy.manifests import DOCKERFILES, K8S, ROOT, Object, config, objects
 
 PLACES = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 FOLDERS = ["base", "overlays/local", "overlays/gpu"]
 COMPOSED = [[f"docker-compose{each}.yml" for each in ("", *more)] for more in ([], [".gpu"], [".tracing"])]
-CUSTOM = ("monitoring.coreos.com/", "keda.sh/", "cert-manager.io/", "leaderworkerset.x-k8s.io/")
-"""Kinds that others define; no schema of them is at hand."""
+CUSTOM: dict[str, dict[str, Object]] = yaml.safe_load((Path(__file__).parent / "custom_resources.yaml").read_text())
+"""Schemas of kinds that others define, by group and version, of their `spec`."""
 
 
 def run(tool: str, *arguments: str, **environment: str) -> str:
@@ -34,12 +36,20 @@ def run(tool: str, *arguments: str, **environment: str) -> str:
 
 def rendered(folder: Path) -> list[Object]:
     """What kustomize makes of a folder, every object valid by Kubernetes' own schemas."""
-    schemas = pytest.importorskip("kubernetes_validate")
     objects = list(yaml.safe_load_all(run("kubectl", "kustomize", str(folder))))
     for each in objects:
-        if not each["apiVersion"].startswith(CUSTOM):
-            schemas.validate(each, schemas.latest_version(), strict=True)
+        validate(each)
     return objects
+
+
+def validate(thing: Object) -> None:
+    """Raises for an object that a cluster would refuse, or of which it would ignore a part."""
+    schemas = pytest.importorskip("kubernetes_validate")
+    if (kinds := CUSTOM.get(thing["apiVersion"])) is None:
+        schemas.validate(thing, schemas.latest_version(), strict=True)
+        return
+    assert thing.keys() == {"apiVersion", "kind", "metadata", "spec"}
+    jsonschema.validate(thing["spec"], kinds[thing["kind"]])
 
 
 def overlay(tmp_path: Path, kustomization: str) -> list[Object]:
@@ -93,6 +103,24 @@ def test_compose_accepts_its_files(files: list[str]) -> None:
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_overlays_render_into_valid_objects(folder: str) -> None:
     assert len(rendered(K8S / folder)) > 15
+
+
+@pytest.mark.parametrize(
+    ("component", "kind", "change"),
+    [
+        ("tensor-parallel", "LeaderWorkerSet", lambda spec: spec["leaderWorkerTemplate"].update(restartPolicy="Never")),
+        ("tensor-parallel", "LeaderWorkerSet", lambda spec: spec["leaderWorkerTemplate"].pop("workerTemplate")),
+        ("autoscaling-keda", "ScaledObject", lambda spec: spec.update(maxReplicas=8)),
+        ("monitoring", "ServiceMonitor", lambda spec: spec["endpoints"][0].update(interval="15")),
+        ("mtls", "Certificate", lambda spec: spec.pop("secretName")),
+    ],
+)
+def test_a_mistake_in_a_kind_of_others_is_found(component: str, kind: str, change: Any) -> None:
+    broken = next(each for each in objects(f"components/{component}") if each["kind"] == kind)
+    validate(broken)
+    change(broken["spec"])
+    with pytest.raises(jsonschema.ValidationError):
+        validate(broken)
 
 
 @pytest.mark.parametrize("component", sorted(path.name for path in (K8S / "components").iterdir()))

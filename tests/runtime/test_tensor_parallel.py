@@ -21,7 +21,7 @@ from adasd.core.types import Draft
 from adasd.kernels.device import DeviceKernels
 from adasd.runtime.base import Segment
 from adasd.runtime.group import FRAME_BYTES, LENGTH_BYTES, Group, framed, missing, unframed
-from adasd.runtime.heartbeat import LOOKS, Stamp, Watch
+from adasd.runtime.heartbeat import LOOKS, STEPS, Stamp, Watch
 from adasd.runtime.loading import RuntimeOptions, join_ranks
 from adasd.runtime.ragged import RaggedRuntime
 from adasd.runtime.ranks import Ranks
@@ -121,7 +121,7 @@ def test_what_fails_on_one_rank_alone_ends_its_process(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(os, "_exit", end)
     group = object.__new__(Group)  # nobody to meet
-    group.ranks = TWO
+    group.ranks, group._begun = TWO, 0
     with pytest.raises(Ended, match="1"), group.together():
         raise torch.OutOfMemoryError
     with pytest.raises(Overloaded), group.together():
@@ -155,6 +155,36 @@ def test_a_rank_that_no_longer_stamps_is_lost() -> None:
 
 def test_a_rank_that_stamps_and_does_not_begin_what_others_have_is_lost() -> None:
     assert "rank 1" in (looks(lambda beat: (beat, 6))[-1] or "")
+
+
+def test_a_rank_that_hangs_within_a_pass_is_lost_though_nobody_finishes_it() -> None:
+    """Rank 0 stands at its next step, where it waits for the other."""
+    watch = Watch(2)
+    found = [watch.look(stamps((beat, min(40 + beat, 52)), (beat, min(40 + beat, 51)))) for beat in range(40)]
+    assert found.index(next(filter(None, found))) == 11 + LOOKS
+    assert found[-1] is not None
+    assert "rank 1 is silent, or stuck in operation 0, step 51; another came to operation 0, step 52" in found[-1]
+
+
+def test_a_finished_operation_is_one_place_whatever_steps_it_took() -> None:
+    ranks = [object.__new__(Group) for _ in range(2)]
+    for steps, group in enumerate(ranks):
+        group._begun = 0
+        for _ in range(3):
+            group._begin_operation()
+            for _ in range(steps):
+                group.begin()
+            group.finish()
+    assert ranks[0]._begun == ranks[1]._begun == 4 * STEPS - 1
+
+
+def test_while_weights_are_loaded_more_is_allowed_and_forgiven_afterwards() -> None:
+    watch = Watch(2, 3 * LOOKS)
+    silent = [watch.look(stamps((beat, 0), (1, 0))) for beat in range(3 * LOOKS)]
+    assert not any(silent)
+    watch.allow(LOOKS)
+    afterwards = [watch.look(stamps((100 + beat, 0), (1, 0))) for beat in range(LOOKS)]
+    assert [found is None for found in afterwards] == [True] * (LOOKS - 1) + [False]
 
 
 @pytest.mark.parametrize("of_rank_1", [lambda beat: (beat, 7), lambda beat: (beat, beat // 4)])

@@ -45,8 +45,12 @@ Asked = list[tuple[VerifyRequest, tuple[int, ...]]]
 class Verifier:
     """A verifier in two ranks, as torchrun keeps it up."""
 
-    def __init__(self, torchrun: psutil.Process, port: int) -> None:
-        self._torchrun, self._port = torchrun, port
+    def __init__(self, torchrun: psutil.Process, port: int, log: Path) -> None:
+        self._torchrun, self._port, self._log = torchrun, port, log
+
+    def said(self) -> str:
+        """All that it has written so far."""
+        return self._log.read_text(errors="replace")
 
     def rank(self, number: int) -> psutil.Process:
         children = self._torchrun.children()
@@ -72,21 +76,27 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def verifier(folder: Path) -> Iterator[Verifier]:
+def verifier(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Verifier]:
     """Every test finds it serving or about to, and may end its ranks; no process is left behind."""
+    log = tmp_path_factory.mktemp("log") / "verifier.log"
     port, environment = free_port(), {name: v for name, v in os.environ.items() if not name.startswith("ADASD_")}
     environment |= {
         "ADASD_VERIFIER_MODEL": str(folder),
         "ADASD_VERIFIER_PORT": str(port),
-        "ADASD_VERIFIER_RUNTIME__HEARTBEAT_SECONDS": "2",
+        "ADASD_VERIFIER_RUNTIME__HEARTBEAT_SECONDS": "3",
         "OMP_NUM_THREADS": "1",
     }
     ranks = ["--nproc-per-node=2", f"--master-port={free_port()}", "--max-restarts=9", "--monitor-interval=0.1"]
-    command = [sys.executable, "-m", "torch.distributed.run", *ranks, "-m", "services.verifier"]
-    with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL) as process:
+    command = [sys.executable, "-m", "torch.distributed.run", *ranks, "-m", "tests.services.hanging_verifier"]
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+        ) as process,
+    ):
         torchrun = psutil.Process(process.pid)
         try:
-            yield Verifier(torchrun, port)
+            yield Verifier(torchrun, port, log)
         finally:
             for each in [torchrun, *torchrun.children(recursive=True)]:
                 with suppress(psutil.NoSuchProcess):
@@ -153,6 +163,22 @@ async def test_a_killed_rank_ends_the_group_which_starts_again(verifier: Verifie
     await connection.close()
     connection = await verifier.serving()
     await generate(connection, asked[1])
+    await connection.close()
+
+
+async def test_a_rank_that_hangs_within_a_pass_and_stamps_on_ends_the_group(
+    verifier: Verifier, asked: list[Asked]
+) -> None:
+    connection = await verifier.serving()
+    serving = verifier.rank(0)
+    verifier.rank(1).send_signal(signal.SIGUSR1)
+    with pytest.raises(ServiceUnavailable):
+        await generate(connection, asked[3])
+    await ended(serving)
+    assert "rank 1 is silent, or stuck in operation" in verifier.said()
+    await connection.close()
+    connection = await verifier.serving()
+    await generate(connection, asked[3])
     await connection.close()
 
 
