@@ -23,7 +23,7 @@ from adasd.rpc.options import MessageLimits
 from adasd.rpc.server import Server, Service
 from adasd.rpc.verifier import VerifierConnection, VerifierService, VerifierStream
 from adasd.runtime.device import DeviceThread
-from adasd.runtime.loading import Loaded, load_model
+from adasd.runtime.loading import Loaded, load_grammars, load_model
 from adasd.runtime.options import Role, RuntimeOptions
 from services.drafter.servicer import DrafterServicer
 from services.replica.hosting import ReplicaHost
@@ -95,7 +95,7 @@ async def running(
     role: Role = "draft" if name == "drafter" else "target"
     load = loader or (lambda: load_model(spec, role, RuntimeOptions(support=support)))
     async with DeviceThread() as device:
-        service = unloaded(name, device, work_seconds, max_streams, limits)
+        service = unloaded(name, device, work_seconds, max_streams, limits, spec)
         service.port = await service.server.start("127.0.0.1", port)
         try:
             await service.host.load(load, limits.vocabulary)
@@ -106,10 +106,16 @@ async def running(
 
 
 def unloaded(
-    name: ServiceName, device: DeviceThread, work_seconds: float, max_streams: int, limits: MessageLimits
+    name: ServiceName,
+    device: DeviceThread,
+    work_seconds: float,
+    max_streams: int,
+    limits: MessageLimits,
+    spec: str = TARGET,
 ) -> Running:
     registry = CollectorRegistry()
-    host = ReplicaHost(device, ReplicaMetrics(name, registry), work_seconds, max_streams)
+    grammars = load_grammars(spec, RuntimeOptions())
+    host = ReplicaHost(device, ReplicaMetrics(name, registry), work_seconds, max_streams, None, grammars)
     calls = CallCounter()
     service: Service
     if name == "drafter":
