@@ -81,7 +81,7 @@ class Progress:
         self._matcher = matcher
         self._taken: list[int] = []
 
-    def allowed(self, text: Sequence[int], rows: int, eos_ids: Collection[int]) -> BoolArray:
+    def allowed(self, text: list[int], rows: int, eos_ids: Collection[int]) -> BoolArray:
         """Masks of the last `rows` positions of a text, [rows, ids]: of what follows it, and of those before.
 
         An EOS is allowed exactly where the text may end. Past a token that the grammar does not allow, or an EOS, no
@@ -99,7 +99,7 @@ class Progress:
         masks += [np.ones_like(masks[0])] * (rows - len(masks))
         return np.stack(masks)
 
-    def _move(self, text: Sequence[int]) -> bool:
+    def _move(self, text: list[int]) -> bool:
         """Be where this text is; whether the grammar allows it."""
         shared = _shared_prefix(self._taken, text)
         if shared < len(self._taken):
@@ -118,7 +118,7 @@ class Progress:
         return mask
 
 
-def _shared_prefix(left: Sequence[int], right: Sequence[int]) -> int:
+def _shared_prefix(left: list[int], right: list[int]) -> int:
     length = min(len(left), len(right))
     if left[:length] == right[:length]:
         return length

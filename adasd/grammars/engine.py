@@ -25,6 +25,9 @@ LIBRARY = get_version()
 KEPT_GRAMMARS = 64
 """Compiled, so that the choices and turns of one client need not wait again."""
 
+TRIED_TOKENS = 8
+"""Of some text, before a grammar is taken."""
+
 REASON_CHARACTERS = 400
 """Of a reason for a refusal: enough for a line of a grammar and a mark below it."""
 
@@ -93,15 +96,23 @@ class VocabularyGrammars:
         matcher = LLMatcher(self._vocabulary(eos_ids), _spelled(grammar), log_level=0, limits=_limits())
         if matcher.is_error():
             raise InvalidRequest(_reason(matcher), PARAM)
-        mask = np.frombuffer(matcher.compute_logit_bias(), dtype=np.uint8) > 0
-        if matcher.is_error() or not (mask.any() or matcher.is_accepting()):
-            raise InvalidRequest("no text of this vocabulary is what it asks for, or it is too complex", PARAM)
+        _try(TextMatcher(matcher.deep_copy()))
         return matcher
 
     def _vocabulary(self, eos_ids: tuple[int, ...]) -> LLTokenizer:
         if self._tokenizer is None:
             self._tokenizer = LLTokenizer(self._read().to_str(), eos_token=list(eos_ids))
         return self._tokenizer
+
+
+def _try(matcher: TextMatcher) -> None:
+    """Begin some text: most of what is too complex is so from its first tokens on. Raises InvalidRequest."""
+    for place in range(TRIED_TOKENS):
+        ids = np.flatnonzero(matcher.allowed())
+        if not (place or len(ids) or matcher.accepting):
+            raise InvalidRequest("no text is what it asks for", PARAM)
+        if not len(ids) or matcher.advance([int(ids[-1])]) == 0:
+            return
 
 
 def _spelled(grammar: Grammar) -> str:
@@ -118,4 +129,5 @@ def _spelled(grammar: Grammar) -> str:
 
 
 def _reason(matcher: LLMatcher) -> str:
-    return matcher.get_error().split("\n<state>")[0].strip()[:REASON_CHARACTERS]
+    error = matcher.get_error().split("\n<")[0].strip()
+    return "no text is what it asks for" if error.startswith("NoExtension") else error[:REASON_CHARACTERS]
