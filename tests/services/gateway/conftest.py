@@ -31,7 +31,7 @@ from services.gateway.text import ChatText
 from tests.services.gateway.local_peers import LocalPeers, present, replica
 
 TARGET = "toy:seed=1,vocab=48,sharpness=1.5,eos_bias=-4,context=200"
-DRAFT = TARGET + ",mix=0.3,stranger=2"
+STRANGER = ",mix=0.3,stranger=2"
 
 
 @dataclass
@@ -63,7 +63,10 @@ class Gateway:
 
     @property
     def oracle(self) -> LocalPair:
-        return LocalPair(replica(DRAFT), replica(TARGET))
+        return self.oracle_of(TARGET)
+
+    def oracle_of(self, spec: str) -> LocalPair:
+        return LocalPair(replica(spec + STRANGER), replica(spec))
 
 
 def events(reply: httpx.Response) -> list[Any]:
@@ -102,9 +105,10 @@ async def gateway_of(
     settings: StoreSettings | None = None,
     edge: Edge | None = None,
     prior: CostProfile = NOMINAL,
+    draft: str = TARGET + STRANGER,
 ) -> AsyncIterator[Gateway]:
     """One gateway of several over one Redis, with models of its own. prior: the costs stated to it."""
-    peers, store = LocalPeers(replica(DRAFT), replica(spec)), RedisStore(redis_url, settings)
+    peers, store = LocalPeers(replica(draft), replica(spec)), RedisStore(redis_url, settings)
     readiness = Readiness({"verifier": present, "drafter": present, "redis": store.ping})
     await readiness.probe()
     engine = Engine(text, peers, store, GatewayMetrics(), owner, LiveCosts(prior))
