@@ -94,11 +94,18 @@ async def test_structured_outputs_are_what_they_are_asked_to_be(
     assert re.fullmatch(pattern, reply.json()["choices"][0]["text"], re.DOTALL)
 
 
-async def test_an_object_is_an_object_and_may_be_cut_by_the_length(served: Gateway) -> None:
+async def test_any_object_is_one(served: Gateway) -> None:
     for fields in ({"response_format": {"type": "json_object"}}, {"structured_outputs": {"json_object": True}}):
-        (choice,) = await answer(served, seed=3, max_tokens=12, **fields)
-        assert choice["message"]["content"].startswith("{")
-        assert choice["finish_reason"] == "length"
+        for choice in await answer(served, seed=3, n=3, max_tokens=60, **fields):
+            text = choice["message"]["content"]
+            assert text.startswith("{")
+            assert choice["finish_reason"] == "length" or isinstance(json.loads(text), dict)
+
+
+async def test_the_length_may_cut_a_text_short(served: Gateway) -> None:
+    (choice,) = await answer(served, response_format=FORMAT, max_tokens=12)
+    assert choice["finish_reason"] == "length"
+    assert choice["message"]["content"].startswith('{"city": "')
 
 
 async def test_the_text_is_that_of_the_target_alone(served: Gateway) -> None:
