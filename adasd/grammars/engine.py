@@ -38,7 +38,7 @@ are not known to the compiler are refused, not passed over.
 
 
 def _limits() -> LLParserLimits:
-    """About a second at the very most to begin with, tens of milliseconds a mask, tens of MB a text."""
+    """A second or two at the very most to begin with, tens of milliseconds a mask, tens of MB a text."""
     return LLParserLimits(
         initial_lexer_fuel=1_000_000,
         step_lexer_fuel=200_000,
