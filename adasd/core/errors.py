@@ -4,6 +4,7 @@ AdasdError
  +- InvalidRequest            what the client sent cannot be honoured; names the parameter
  |   +- ContextLengthExceeded prompt and answer do not fit the context window
  |   +- ModelNotFound         the named model is not served here
+ |   +- GrammarFault          a text cannot go on as its grammar wants it
  +- InvalidDraft              a candidate block no drafter may send (a fault of the drafter)
  +- NumericalFault            NaN where logits should be; names the side it came from
  +- SessionNotFound           a replica no longer holds the KV of a session
@@ -34,6 +35,10 @@ class ContextLengthExceeded(InvalidRequest):
 
 class ModelNotFound(InvalidRequest):
     """The named model is not served here."""
+
+
+class GrammarFault(InvalidRequest):
+    """A text cannot go on as its grammar wants it: found out while it is written."""
 
 
 class InvalidDraft(AdasdError):

@@ -14,7 +14,8 @@ class ModelInfo:
     """What the two sides must agree on, and what clients may know.
 
     vocabulary: width of the logits. context_length: positions the model can attend to.
-    vocabulary_fingerprint: over the tokenizer's token strings, the special ids and the EOS set (not the padding).
+    vocabulary_fingerprint: over the tokenizer's token strings, the special ids and the EOS set (not the padding), and
+    the library that grammars are read by.
     weights_fingerprint: identifies these weights; stored with every session.
     support: ids the model can give probability to, fewer than `vocabulary` for a trimmed head.
     """

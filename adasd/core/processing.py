@@ -1,4 +1,4 @@
-"""Penalties, biases and bans on raw logits, as few numbers about few ids: nothing here grows with the vocabulary.
+"""Penalties, biases and bans on raw logits, as few numbers about few ids; of a grammar alone, a mask of all of them.
 
 Every row of a block is processed by the committed text and the candidates before it, so p and q stay the distributions
 that sampling one token at a time would have used.
@@ -7,10 +7,11 @@ that sampling one token at a time would have used.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from adasd.core.grammar import BoolArray, Progress
 from adasd.core.types import PLAIN, FloatArray, IntArray, Processing
 
 
@@ -20,26 +21,49 @@ class Edits:
 
     ids: int64 [k], strictly ascending. bias: [k], added first. divisor: [n, k], then divides what is positive and
     multiplies what is not. cost: [n, k], taken off last; inf bans.
+    allowed: [n, width], bans all other ids, and those past it; None allows all.
     """
 
     ids: IntArray
     bias: FloatArray
     divisor: FloatArray
     cost: FloatArray
+    allowed: BoolArray | None = None
 
     def among(self, known: IntArray) -> Edits:
         """The same for the columns of rows that hold only these ids: their places. known: int64, ascending."""
         places = np.searchsorted(known, self.ids)
         held = places < len(known)
         held[held] = known[places[held]] == self.ids[held]
-        return Edits(places[held], self.bias[held], self.divisor[:, held], self.cost[:, held])
+        return Edits(
+            places[held], self.bias[held], self.divisor[:, held], self.cost[:, held], self._allowed_among(known)
+        )
 
     def below(self, width: int) -> Edits:
         """The same for rows of `width` ids: what a model has no logit for needs no edit."""
         count = int(np.searchsorted(self.ids, width))
+        allowed = self._allowed_below(width)
         if count == len(self.ids):
-            return self
-        return Edits(self.ids[:count], self.bias[:count], self.divisor[:, :count], self.cost[:, :count])
+            return self if allowed is self.allowed else replace(self, allowed=allowed)
+        return Edits(self.ids[:count], self.bias[:count], self.divisor[:, :count], self.cost[:, :count], allowed)
+
+    def _allowed_among(self, known: IntArray) -> BoolArray | None:
+        """known: int64, ascending; past the mask nothing is allowed."""
+        if self.allowed is None:
+            return None
+        inside = int(np.searchsorted(known, self.allowed.shape[-1]))
+        among = np.zeros((len(self.allowed), len(known)), dtype=np.bool_)
+        among[:, :inside] = self.allowed[:, known[:inside]]
+        return among
+
+    def _allowed_below(self, width: int) -> BoolArray | None:
+        """Of exactly `width` ids."""
+        if self.allowed is None or self.allowed.shape[-1] == width:
+            return self.allowed
+        below = np.zeros((len(self.allowed), width), dtype=np.bool_)
+        shared = min(width, self.allowed.shape[-1])
+        below[:, :shared] = self.allowed[:, :shared]
+        return below
 
 
 def process(logits: FloatArray, edits: Edits) -> FloatArray:
@@ -50,17 +74,22 @@ def process(logits: FloatArray, edits: Edits) -> FloatArray:
         biased = processed[:, edits.ids] + edits.bias
         penalised = np.where(biased > 0, biased / edits.divisor, biased * edits.divisor)
         processed[:, edits.ids] = np.where(np.isposinf(edits.cost), -np.inf, penalised - edits.cost)
+    if edits.allowed is not None:
+        processed[~edits.allowed] = -np.inf
     return processed
 
 
 class Processor:
     """The processing of everything that may follow one committed text, whose ids are counted once.
 
-    ids: committed, the first `prompt_length` of them the prompt.
+    ids: committed, the first `prompt_length` of them the prompt. progress: in the grammar, where there is one.
     """
 
-    def __init__(self, processing: Processing, ids: Sequence[int], prompt_length: int) -> None:
+    def __init__(
+        self, processing: Processing, ids: Sequence[int], prompt_length: int, progress: Progress | None = None
+    ) -> None:
         self._processing = processing
+        self._progress, self._text = progress, ids[prompt_length:]
         self._plain = processing == PLAIN
         self._generated = max(0, len(ids) - prompt_length)
         counted = ids if processing.repetition_penalty != 1.0 else ids[prompt_length:]
@@ -71,9 +100,24 @@ class Processor:
             self._counts[np.searchsorted(self._seen, generated)] = counts
 
     def edits(self, candidates: Sequence[int], rows: int = 1) -> Edits | None:
-        """Of the last `rows` positions of the text and these candidates; None if nothing changes."""
+        """Of the last `rows` positions of the text and these candidates; None if nothing changes.
+
+        Raises GrammarFault where a grammar cannot be followed any further.
+        """
         if self._plain:
             return None
+        edits, allowed = self._numbers(candidates, rows), self._allowed(candidates, rows)
+        if allowed is None:
+            return edits
+        return replace(edits, allowed=allowed) if edits else _only(allowed)
+
+    def _allowed(self, candidates: Sequence[int], rows: int) -> BoolArray | None:
+        if self._progress is None:
+            return None
+        return self._progress.allowed([*self._text, *candidates], rows, self._processing.eos_ids)
+
+    def _numbers(self, candidates: Sequence[int], rows: int) -> Edits | None:
+        """What does not depend on a grammar."""
         before = np.arange(len(candidates) - rows + 1, len(candidates) + 1)
         banned = self._generated + before < self._processing.min_tokens
         ids = self._edited(candidates, bool(banned.any()))
@@ -106,3 +150,9 @@ class Processor:
             seen |= counts > 0
         cost = self._processing.frequency_penalty * counts + self._processing.presence_penalty * (counts > 0)
         return np.where(seen, self._processing.repetition_penalty, 1.0), cost
+
+
+def _only(allowed: BoolArray) -> Edits:
+    """A mask and nothing else."""
+    none = np.zeros((len(allowed), 0))
+    return Edits(np.zeros(0, dtype=np.int64), np.zeros(0), none, none, allowed)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adasd.core.errors import InvalidRequest
+from adasd.core.grammar import Grammar
 from adasd.core.worth import Worth
 
 FloatArray = NDArray[np.float64]
@@ -50,6 +51,7 @@ class Processing:
     repetition_penalty: for ids of prompt and generated text: positive logits are divided by it, others multiplied; 1 is
     off. frequency_penalty, presence_penalty: taken from logits of generated ids, per occurrence and once; 0 is off.
     min_tokens: until so many tokens are generated `eos_ids` are banned.
+    grammar: that the generated text follows; what it does not allow next is banned, `eos_ids` but where it may end.
     """
 
     logit_bias: tuple[tuple[int, float], ...] = ()
@@ -58,6 +60,7 @@ class Processing:
     presence_penalty: float = 0.0
     min_tokens: int = 0
     eos_ids: tuple[int, ...] = ()
+    grammar: Grammar | None = None
 
     def __post_init__(self) -> None:
         _within("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
@@ -69,6 +72,8 @@ class Processing:
         if not 0 <= self.min_tokens <= MAX_TOKEN_ID:
             raise InvalidRequest(f"min_tokens must not be negative, got {self.min_tokens}", "min_tokens")
         _ascending("eos_ids", sorted(self.eos_ids))
+        if self.grammar is not None and self.min_tokens:
+            raise InvalidRequest("a text with a grammar ends where that does: min_tokens must be 0", "min_tokens")
         self._check_biases()
 
     def _check_biases(self) -> None:

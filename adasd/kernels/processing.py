@@ -22,7 +22,18 @@ def process(logits: Tensor, edits: Sequence[Edits]) -> Tensor:
     biased = flat[places] + bias
     penalised = torch.where(biased > 0, biased / divisor, biased * divisor)
     flat[places] = torch.where(cost == math.inf, -math.inf, penalised - cost)
+    _mask(processed, edits)
     return processed
+
+
+def _mask(processed: Tensor, edits: Sequence[Edits]) -> None:
+    """Ban, in place, what the grammars of some of them do not allow. processed: [rows, width]."""
+    start = 0
+    for edit in (edit.below(processed.shape[-1]) for edit in edits):
+        rows, start = slice(start, start + len(edit.cost)), start + len(edit.cost)
+        if edit.allowed is not None:
+            banned = torch.from_numpy(~edit.allowed).to(processed.device)
+            processed[rows].masked_fill_(banned, -math.inf)
 
 
 def _packed(edits: Sequence[Edits], width: int) -> FloatArray:

@@ -19,7 +19,7 @@ from adasd.rpc.rows import OpaqueRow, decode_row, encode_row
 from adasd.rpc.sampling import decode_sampling, encode_sampling
 from adasd.rpc.v1 import common_pb2, drafter_pb2, verifier_pb2
 
-PROTOCOL = "adasd.rpc.v1"
+PROTOCOL = "adasd.rpc.v1.1"
 """Version of the messages and of what they mean; two sides with different ones do not work together."""
 
 SESSION_BYTES = 16

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from adasd.core.errors import InvalidRequest
+from adasd.core.grammar import Grammar, GrammarKind
 from adasd.core.types import PLAIN, Processing, SamplingParams
 from adasd.rpc.v1 import common_pb2
 
@@ -35,6 +38,7 @@ def decode_sampling(message: common_pb2.Sampling) -> SamplingParams:
 
 
 def _encode_processing(processing: Processing) -> common_pb2.Processing:
+    grammar = processing.grammar
     return common_pb2.Processing(
         bias_ids=[token for token, _ in processing.logit_bias],
         biases=[bias for _, bias in processing.logit_bias],
@@ -43,6 +47,7 @@ def _encode_processing(processing: Processing) -> common_pb2.Processing:
         presence_penalty=processing.presence_penalty,
         min_tokens=processing.min_tokens,
         eos_ids=processing.eos_ids,
+        grammar=None if grammar is None else common_pb2.Grammar(kind=grammar.kind, source=grammar.source),
     )
 
 
@@ -56,4 +61,9 @@ def _decode_processing(message: common_pb2.Processing) -> Processing:
         presence_penalty=message.presence_penalty,
         min_tokens=message.min_tokens,
         eos_ids=tuple(message.eos_ids),
+        grammar=_decode_grammar(message.grammar) if message.HasField("grammar") else None,
     )
+
+
+def _decode_grammar(message: common_pb2.Grammar) -> Grammar:
+    return Grammar(cast(GrammarKind, message.kind), message.source)

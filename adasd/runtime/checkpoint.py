@@ -123,7 +123,7 @@ def model_info(model: PreTrainedModel, sources: Sequence[Path], options: Runtime
         vocabulary=config.vocab_size,
         context_length=_context_length(config, options),
         eos_ids=eos_ids,
-        vocabulary_fingerprint=vocabulary_fingerprint(_tokenizer(sources), eos_ids),
+        vocabulary_fingerprint=vocabulary_fingerprint(tokenizer_of(sources), eos_ids),
         weights_fingerprint=text_fingerprint(" ".join([precision, *map(weights_fingerprint, sources)])),
         support=getattr(config, "head_size", config.vocab_size),
     )
@@ -136,7 +136,7 @@ def _context_length(config: PreTrainedConfig, options: RuntimeOptions) -> int:
     return options.served(attended)
 
 
-def _tokenizer(sources: Sequence[Path]) -> Tokenizer:
+def tokenizer_of(sources: Sequence[Path]) -> Tokenizer:
     """The tokenizer of the first folder that has one."""
     for source in sources:
         if (source / "tokenizer.json").is_file():

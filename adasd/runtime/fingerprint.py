@@ -9,6 +9,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from adasd.grammars.engine import LIBRARY
+
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
@@ -18,14 +20,14 @@ SAMPLED_BYTES = 64 * 1024
 
 
 def vocabulary_fingerprint(tokenizer: Tokenizer, eos_ids: Collection[int]) -> str:
-    """blake2b, hex, over (id, token string) in id order, the special ids and the EOS ids.
+    """blake2b, hex, over (id, token string) in id order, special ids, EOS ids, and what reads grammars over them.
 
     Ids without a token (rows that only pad the model's matrices) do not count: sizes of one family stay compatible.
     """
     tokens = sorted((index, token) for token, index in tokenizer.get_vocab(with_added_tokens=True).items())
     special = sorted(index for index, token in tokenizer.get_added_tokens_decoder().items() if token.special)
     digest = blake2b(digest_size=FINGERPRINT_BYTES)
-    digest.update(json.dumps([tokens, special, sorted(eos_ids)], ensure_ascii=True).encode())
+    digest.update(json.dumps([tokens, special, sorted(eos_ids), LIBRARY], ensure_ascii=True).encode())
     return digest.hexdigest()
 
 

@@ -13,8 +13,8 @@ from typing import Any, Generic, TypeVar
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.drafting import drafting
 from adasd.core.draws import CounterDraws
-from adasd.core.errors import ContextLengthExceeded, InvalidRequest
-from adasd.core.messages import DraftRequest, ModelInfo, Timing, VerifyRequest
+from adasd.core.errors import ContextLengthExceeded, GrammarFault, InvalidRequest
+from adasd.core.messages import ContextDelta, DraftRequest, ModelInfo, Timing, VerifyRequest
 from adasd.core.processing import Edits, Processor
 from adasd.core.types import Draft, SamplingParams, Verdict
 from adasd.core.verification import verification
@@ -57,11 +57,16 @@ def draft_steps(sessions: Sessions, info: ModelInfo, request: DraftRequest) -> S
     plan = request.plan.limited(info.context_length - len(known))
     eos_ids = () if sampling.ignore_eos else info.eos_ids
     block = drafting(plan, len(known), CounterDraws(sampling.seed, sampling.choice), eos_ids)
-    processor = Processor(sampling.processing, known, request.context.prompt_length)
+    processor = _processor(sessions, request.context, sampling, known)
     try:
         candidates = next(block)
         while True:
-            edits = processor.edits(candidates)
+            try:
+                edits = processor.edits(candidates)
+            except GrammarFault:  # whether the text can go on is the target's to say
+                sessions.lose_progress(session)
+                block.send(None)
+                raise AssertionError("nothing proposed ends a block") from None
             candidates = block.send((yield Pass(session, [*known, *candidates], 1, sampling, "draft", edits)))
     except StopIteration as end:
         draft: Draft = end.value
@@ -76,12 +81,23 @@ def verify_steps(sessions: Sessions, info: ModelInfo, request: VerifyRequest) ->
     method, state = verification(request.acceptance), AcceptanceState.unpack(request.state)
     wanted = [*known, *draft.ids]
     check_length(wanted, info)
-    edits = Processor(sampling.processing, known, request.context.prompt_length).edits(draft.ids, rows)
+    processor = _processor(sessions, request.context, sampling, known)
+    try:
+        edits = processor.edits(draft.ids, rows)
+    except GrammarFault:
+        sessions.lose_progress(request.context.session)
+        raise
     target = yield Pass(request.context.session, wanted, rows, sampling, "target", edits)
     verdict = method.verify(target, draft, state.posterior, len(known), CounterDraws(sampling.seed, sampling.choice))
     if request.top_logprobs is None:
         return verdict
     return replace(verdict, logprobs=tuple(target.logprobs(verdict.tokens, request.top_logprobs)))
+
+
+def _processor(sessions: Sessions, context: ContextDelta, sampling: SamplingParams, known: Sequence[int]) -> Processor:
+    """Raises InvalidRequest for a grammar that is none."""
+    progress = sessions.progress(context.session, sampling.processing)
+    return Processor(sampling.processing, known, context.prompt_length, progress)
 
 
 def check_biases(sampling: SamplingParams, info: ModelInfo) -> None:

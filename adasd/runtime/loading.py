@@ -10,15 +10,19 @@ from adasd.core.backend import Kernels
 from adasd.core.draws import CounterDraws
 from adasd.core.errors import InvalidRequest
 from adasd.core.host import HostKernels
+from adasd.grammars.engine import VocabularyGrammars
 from adasd.runtime.base import CausalRuntime
 from adasd.runtime.options import Dtype, Role, RuntimeOptions
 from adasd.runtime.ranks import Ranks
 from adasd.runtime.toy import ToyRuntime, ToySpec, is_toy
+from adasd.runtime.toy_tokenizer import toy_tokenizer
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
     from adasd.runtime.tensor_parallel import Member
 
-__all__ = ["Dtype", "Loaded", "Role", "RuntimeOptions", "join_ranks", "load_model"]
+__all__ = ["Dtype", "Loaded", "Role", "RuntimeOptions", "join_ranks", "load_grammars", "load_model"]
 
 Loaded = tuple[CausalRuntime[Any], Kernels[Any, CounterDraws]]
 
@@ -32,6 +36,19 @@ def load_model(spec: str, role: Role, options: RuntimeOptions) -> Loaded:
         toy = ToySpec.parse(spec)
         return ToyRuntime(replace(toy, context=options.served(toy.context))), HostKernels(options.support)
     return _load_folder(Path(spec), role, options)
+
+
+def load_grammars(spec: str, options: RuntimeOptions) -> VocabularyGrammars:
+    """Grammars over a model's vocabulary, which is read when the first of them comes."""
+
+    def read() -> Tokenizer:
+        if is_toy(spec):
+            return toy_tokenizer(ToySpec.parse(spec).vocab)
+        from adasd.runtime.checkpoint import tokenizer_of
+
+        return tokenizer_of([Path(spec), *([options.target] if options.target else [])])
+
+    return VocabularyGrammars(read)
 
 
 def join_ranks(spec: str, role: Role, options: RuntimeOptions, ranks: Ranks) -> Member:

@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from adasd.core.backend import Kernels
 from adasd.core.draws import CounterDraws
+from adasd.core.grammar import Grammars
 from adasd.core.messages import DraftRequest, ModelInfo, Timing, VerifyRequest
 from adasd.core.types import Draft, Verdict
 from adasd.runtime.base import CausalRuntime
@@ -19,14 +20,21 @@ T = TypeVar("T")
 
 
 class Replica(Generic[L]):
-    """Sessions of one model, and the batcher that works for them. Owned by one thread."""
+    """Sessions of one model, and the batcher that works for them. Owned by one thread.
+
+    grammars: over the model's vocabulary; without them what asks for one is refused.
+    """
 
     def __init__(
-        self, runtime: CausalRuntime[L], kernels: Kernels[L, CounterDraws], schedule: Schedule | None = None
+        self,
+        runtime: CausalRuntime[L],
+        kernels: Kernels[L, CounterDraws],
+        schedule: Schedule | None = None,
+        grammars: Grammars | None = None,
     ) -> None:
         schedule = schedule or Schedule()
         self._runtime = runtime
-        self._sessions = Sessions(runtime, schedule.idle_sessions)
+        self._sessions = Sessions(runtime, schedule.idle_sessions, grammars)
         self.batcher = Batcher(runtime, kernels, self._sessions, schedule)
 
     def info(self) -> ModelInfo:

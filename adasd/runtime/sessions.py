@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from adasd.core.context import context_hash
-from adasd.core.errors import Overloaded, SessionNotFound
+from adasd.core.errors import InvalidRequest, Overloaded, SessionNotFound
+from adasd.core.grammar import PARAM, Grammar, Grammars, Progress
 from adasd.core.messages import ContextDelta
+from adasd.core.types import Processing
 from adasd.runtime.base import CausalRuntime
 
 SHORTEST_FORK = 16
@@ -23,16 +25,18 @@ SHORTEST_FORK = 16
 class _Session:
     known: list[int] = field(default_factory=list)  # committed ids, as told by the gateway
     cached: list[int] = field(default_factory=list)  # ids whose KV the runtime holds
+    grammar: tuple[Grammar, Progress] | None = None  # and how far the text is along it
 
 
 class Sessions:
     """The sessions of one runtime, least recently used first. Owned by the thread that owns the runtime.
 
-    keep: sessions whose KV stays when their stream has ended, for others that begin alike.
+    keep: sessions whose KV stays when their stream has ended, for others that begin alike. grammars: over the
+    vocabulary; None refuses them.
     """
 
-    def __init__(self, runtime: CausalRuntime[Any], keep: int) -> None:
-        self._runtime, self._keep = runtime, keep
+    def __init__(self, runtime: CausalRuntime[Any], keep: int, grammars: Grammars | None = None) -> None:
+        self._runtime, self._keep, self._grammars = runtime, keep, grammars
         self._sessions: OrderedDict[bytes, _Session] = OrderedDict()
         self._idle: OrderedDict[bytes, list[int]] = OrderedDict()
         self._released = 0
@@ -54,6 +58,22 @@ class Sessions:
             raise SessionNotFound("the committed ids held here are not those the message names")
         session.known = known
         return known
+
+    def progress(self, name: bytes, processing: Processing) -> Progress | None:
+        """Of a session's text in its grammar, if it has one: kept from message to message. Raises InvalidRequest."""
+        grammar, session = processing.grammar, self._sessions[name]
+        if grammar is None:
+            return None
+        if self._grammars is None:
+            raise InvalidRequest("no grammars are known here", PARAM)
+        if session.grammar is None or session.grammar[0] != grammar:
+            session.grammar = grammar, Progress(self._grammars.start(grammar, processing.eos_ids))
+        return session.grammar[1]
+
+    def lose_progress(self, name: bytes) -> None:
+        """Begin anew with the session's grammar: what was kept of it is of no further use."""
+        if name in self._sessions:
+            self._sessions[name].grammar = None
 
     def shared(self, name: bytes, wanted: Sequence[int], rows: int) -> int:
         """How many positions of `wanted` need not be read; all the KV behind them is forgotten.

@@ -8,7 +8,8 @@
 
 The channel `adasd:{<session hex>}:length` carries the new length, in tokens, of every commit; every renewal repeats it.
 
-Version 1 knew neither leases (they count as lapsed) nor principals (such a session counts as anonymous).
+Version 1 knew neither leases (they count as lapsed) nor principals (such a session counts as anonymous); versions 1
+and 2 knew no grammars, so a release that writes those leaves a session of version 3 to others.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from adasd.core.errors import ServiceUnavailable
 from adasd.core.types import FinishReason
 from adasd.state.base import Claim, Commit, Ownership, SessionRecord, StoredSession, Tail
 
-RECORD_VERSION = 2
+RECORD_VERSION = 3
 SESSION_BYTES = 16
 MAX_STATE_BYTES = 3072
 _DIGEST_BYTES = 16

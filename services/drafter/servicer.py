@@ -39,6 +39,7 @@ class DraftGeneration:
     async def propose(self, request: DraftRequest) -> DraftReply:
         check_context(request.context, self._host.info().vocabulary)
         check_candidates(request.plan.max_candidates, self._max_candidates)
+        await self._generation.prepare(request.sampling.processing)
         draft, timing = await self._draft(request)
         if request.plan.max_candidates > 0:
             self._host.metrics.answered(len(draft))

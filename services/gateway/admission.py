@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from adasd.core.errors import ContextLengthExceeded, InvalidRequest, ModelNotFound
+from adasd.core.grammar import Grammar
 from adasd.core.messages import ModelInfo
 from adasd.core.stopping import StoppingRule, stopping_rule
 from adasd.core.types import Processing, SamplingParams
@@ -15,6 +16,7 @@ from services.gateway.completions_schema import Prompt, parse_completion_request
 from services.gateway.costs import LiveCosts
 from services.gateway.request import SESSION_BYTES, GenerationRequest
 from services.gateway.schema import Asked, Message, Speculation, parse_chat_request
+from services.gateway.structured import Wanted
 from services.gateway.text import ChatText
 
 SEED_BITS = 64
@@ -159,13 +161,26 @@ class Admission:
         self.require_model(asked.model)
         rules = self.rules.overridden(asked.speculation)
         eos_ids = self.text.eos_ids | set(target.eos_ids)
-        sampling = _sampling(asked, eos_ids, target.vocabulary)
+        grammar = self._grammar(asked.wanted_grammar, eos_ids)
+        sampling = _sampling(asked, eos_ids, target.vocabulary, grammar)
         pinned = _depends_on_costs(rules, sampling) and asked.seed is not None
         stopping = stopping_rule(rules.stopping, rules.max_candidates, self.costs.source(pinned))
         verification(rules.acceptance)
         return _Outline(
             rules, sampling, stopping, target.context_length, frozenset() if asked.ignore_eos else eos_ids, pinned
         )
+
+    def _grammar(self, wanted: Wanted | None, eos_ids: Collection[int]) -> Grammar | None:
+        """One that can be followed. Raises InvalidRequest naming the parameter, with the reason."""
+        if wanted is None:
+            return None
+        if not eos_ids:
+            raise InvalidRequest(f"{wanted.param}: this model has no EOS to end such a text with", wanted.param)
+        try:
+            self.text.grammars.start(wanted.grammar, eos_ids)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"{wanted.param}: {error}", wanted.param) from None
+        return wanted.grammar
 
     def _admitted(
         self, asked: Asked, outline: _Outline, prompts: Sequence[tuple[int, ...]], echoes: Sequence[str], param: str
@@ -211,7 +226,7 @@ def _depends_on_costs(rules: Rules, sampling: SamplingParams) -> bool:
     return rules.stopping == "marginal" and not (coupled or sampling.greedy)
 
 
-def _sampling(asked: Asked, eos_ids: Collection[int], vocabulary: int) -> SamplingParams:
+def _sampling(asked: Asked, eos_ids: Collection[int], vocabulary: int, grammar: Grammar | None) -> SamplingParams:
     """Of the first choice. Negative seeds are taken modulo 2^64; without a seed one is drawn. Raises InvalidRequest."""
     if asked.logit_bias and asked.logit_bias[-1][0] >= vocabulary:
         raise InvalidRequest(
@@ -223,7 +238,8 @@ def _sampling(asked: Asked, eos_ids: Collection[int], vocabulary: int) -> Sampli
         frequency_penalty=asked.frequency_penalty,
         presence_penalty=asked.presence_penalty,
         min_tokens=asked.min_tokens,
-        eos_ids=tuple(sorted(token for token in eos_ids if token < vocabulary)) if asked.min_tokens else (),
+        eos_ids=tuple(sorted(token for token in eos_ids if token < vocabulary)) if asked.min_tokens or grammar else (),
+        grammar=grammar,
     )
     return SamplingParams(
         temperature=asked.temperature,

@@ -15,11 +15,13 @@ from services.gateway.neutral import (
     REQUEST_FIELDS,
     REQUIRED,
     STREAM_FIELDS,
+    STRUCTURED_FIELDS,
     TOKENIZE_FIELDS,
     Neutral,
 )
 from services.gateway.replies import ChatCompletionChunk, Error, NotReady, Ready, TextCompletionChunk
 from services.gateway.schema import ChatRequest, Message, StreamOptions, TokenizeRequest
+from services.gateway.structured import StructuredOutputs
 
 Document = dict[str, Any]
 
@@ -28,6 +30,7 @@ _NEUTRAL: Mapping[type[Strict], Mapping[str, Neutral]] = {
     CompletionRequest: COMPLETIONS_FIELDS,
     Message: MESSAGE_FIELDS,
     StreamOptions: STREAM_FIELDS,
+    StructuredOutputs: STRUCTURED_FIELDS,
     TokenizeRequest: TOKENIZE_FIELDS,
 }
 NOT_NULL = {*REQUIRED, "tokens"}

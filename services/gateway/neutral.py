@@ -25,7 +25,6 @@ REQUEST_FIELDS: Mapping[str, Neutral] = {
     "prompt_cache_options": (),
     "prompt_cache_retention": (),
     "reasoning_effort": ("none",),
-    "response_format": ({"type": "text"},),
     "service_tier": ("auto", "default"),
     "store": (False,),
     "tool_choice": ("none", "auto"),
@@ -58,6 +57,7 @@ _OF_CHATS = {
 COMPLETIONS_FIELDS: Mapping[str, Neutral] = {
     **{name: values for name, values in REQUEST_FIELDS.items() if name not in _OF_CHATS},
     "add_special_tokens": (False,),
+    "response_format": ({"type": "text"},),
     "suffix": ("",),
 }
 
@@ -84,6 +84,14 @@ TOKENIZE_FIELDS: Mapping[str, Neutral] = {
 }
 
 STREAM_FIELDS: Mapping[str, Neutral] = {"include_obfuscation": (False,)}
+
+STRUCTURED_FIELDS: Mapping[str, Neutral] = {
+    "disable_additional_properties": (False,),
+    "disable_any_whitespace": (True,),
+    "disable_fallback": (True,),
+    "structural_tag": (),
+    "whitespace_pattern": (),
+}
 
 REQUIRED = {"model", "messages", "prompt", "role", "content"}
 

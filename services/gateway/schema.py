@@ -11,7 +11,15 @@ from pydantic import Field, ValidationError
 from adasd.core.errors import InvalidRequest
 from adasd.core.types import MAX_TOP_LOGPROBS
 from services.gateway.fields import Biases, Content, Count, ModelName, Stop, Strict
-from services.gateway.neutral import MESSAGE_FIELDS, REQUEST_FIELDS, STREAM_FIELDS, Neutral, without_neutral
+from services.gateway.neutral import (
+    MESSAGE_FIELDS,
+    REQUEST_FIELDS,
+    STREAM_FIELDS,
+    STRUCTURED_FIELDS,
+    Neutral,
+    without_neutral,
+)
+from services.gateway.structured import NamedSchema, ResponseFormat, StructuredOutputs, Wanted
 
 MAX_CANDIDATES = 64
 MAX_CHOICES = 8
@@ -85,6 +93,7 @@ class Asked(Strict):
     logit_bias: Biases = ()
     seed: int | None = Field(default=None, ge=-INT64, lt=INT64)
     stop: Stop = ()
+    structured_outputs: StructuredOutputs | None = None
     speculation: Speculation = Speculation()
     session: str | None = Field(default=None, pattern="^[0-9a-f]{32}$")
     resumable: Resumable | None = None
@@ -110,6 +119,11 @@ class Asked(Strict):
         """Of how many of the likeliest ids each token's entry tells; None wants no entries."""
         return None
 
+    @property
+    def wanted_grammar(self) -> Wanted | None:
+        """What the text must be; None is any text. Raises InvalidRequest."""
+        return None if self.structured_outputs is None else self.structured_outputs.wanted()
+
 
 class ChatRequest(Asked):
     """A chat whose every field is honoured."""
@@ -118,6 +132,7 @@ class ChatRequest(Asked):
     max_completion_tokens: int | None = Field(default=None, ge=1, lt=INT64)
     logprobs: bool = False
     top_logprobs: Count = Field(default=0, ge=0, le=MAX_TOP_LOGPROBS)
+    response_format: ResponseFormat | None = None
 
     @property
     def asked_tokens(self) -> int | None:
@@ -126,6 +141,14 @@ class ChatRequest(Asked):
     @property
     def wanted_logprobs(self) -> int | None:
         return self.top_logprobs if self.logprobs else None
+
+    @property
+    def wanted_grammar(self) -> Wanted | None:
+        by_format = None if self.response_format is None else self.response_format.wanted()
+        other = super().wanted_grammar
+        if by_format is not None and other is not None:
+            raise InvalidRequest("structured_outputs is not supported beside response_format", "structured_outputs")
+        return by_format or other
 
 
 class TokenizeRequest(Strict):
@@ -170,8 +193,18 @@ def _check_together(request: Asked) -> None:
         raise InvalidRequest("continuous usage needs include_usage", "stream_options.continuous_usage_stats")
     if request.asked_tokens is not None and request.min_tokens > request.asked_tokens:
         raise InvalidRequest(f"min_tokens must not exceed max_tokens, {request.asked_tokens}", "min_tokens")
+    if request.wanted_grammar is not None:
+        _check_end(request)
     if request.wanted_logprobs is not None and request.resumable is not None:
         raise InvalidRequest("log-probabilities are not stored: with them an answer is not resumable", "resumable")
+
+
+def _check_end(request: Asked) -> None:
+    """A text with a grammar ends with an EOS, where the grammar does."""
+    if request.min_tokens:
+        raise InvalidRequest("min_tokens is not supported with a grammar, which says where the text ends", "min_tokens")
+    if request.ignore_eos:
+        raise InvalidRequest("ignore_eos is not supported with a grammar, which says where the text ends", "ignore_eos")
 
 
 def json_object(body: bytes) -> dict[str, Any]:
@@ -191,10 +224,15 @@ def _neutral_removed(kind: type[Asked], given: Mapping[str, Any], fields: Mappin
         ("stream_options", StreamOptions, STREAM_FIELDS),
         ("speculation", Speculation, {}),
         ("resumable", Resumable, {}),
+        ("response_format", ResponseFormat, {}),
+        ("response_format.json_schema", NamedSchema, {}),
+        ("structured_outputs", StructuredOutputs, STRUCTURED_FIELDS),
     )
-    for name, model, inner_fields in parts:
-        if name in request:
-            request[name] = _inner(request[name], name, model, inner_fields)
+    for path, model, inner_fields in parts:
+        *outer, name = path.split(".")
+        holder = request[outer[0]] if outer and outer[0] in request else {} if outer else request
+        if isinstance(holder, dict) and name in holder:
+            holder[name] = _inner(holder[name], path, model, inner_fields)
     return request
 
 
@@ -210,7 +248,8 @@ def messages_without_neutral(request: Mapping[str, Any]) -> dict[str, Any]:
 def _inner(value: object, path: str, model: type[Strict], fields: Mapping[str, Neutral]) -> object:
     if not isinstance(value, dict):
         return value
-    return without_neutral(value, set(model.model_fields), fields, f"{path}.")
+    names = {field.alias or name for name, field in model.model_fields.items()}
+    return without_neutral(value, names, fields, f"{path}.")
 
 
 def validated(kind: type[StrictT], request: Mapping[str, Any]) -> StrictT:

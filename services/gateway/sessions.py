@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar, cast
 
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.errors import Conflict
+from adasd.core.grammar import Grammar
 from adasd.core.messages import ModelInfo
 from adasd.core.progress import Counters, GenerationState
 from adasd.core.stopping import stopping_rule
@@ -172,6 +173,8 @@ def _picked(kind: type[T], stored: Mapping[str, Any]) -> T:
 
 def _sampling(stored: Mapping[str, Any]) -> SamplingParams:
     processing = {name: _tuples(value) for name, value in stored.get("processing", {}).items()}
+    if processing.get("grammar") is not None:
+        processing["grammar"] = Grammar(**processing["grammar"])
     return _picked(SamplingParams, {**stored, "processing": _picked(Processing, processing)})
 
 

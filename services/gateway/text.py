@@ -10,6 +10,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from adasd.core.errors import InvalidRequest
+from adasd.grammars.engine import VocabularyGrammars
 from services.gateway.control_tokens import PromptEncoder, control_tokens
 from services.gateway.detokenizer import Decoder, IncrementalDetokenizer
 from services.gateway.spelling import Spelling
@@ -21,7 +22,7 @@ _SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token
 class ChatText:
     """Tokenizer and chat template of one model. Safe to use from several threads.
 
-    eos_ids: ids that end a text, as the folder names them. spelling: of single tokens.
+    eos_ids: ids that end a text, as the folder names them. spelling: of single tokens. grammars: over the vocabulary.
     """
 
     def __init__(self, tokenizer: Tokenizer, template: ChatTemplate, eos_ids: frozenset[int]) -> None:
@@ -33,6 +34,7 @@ class ChatText:
         self._encoder = PromptEncoder(tokenizer, control_tokens(tokenizer, template.literals))
         self._decoder = Decoder.of(tokenizer)
         self.spelling = Spelling(self._decoder)
+        self.grammars = VocabularyGrammars(lambda: tokenizer)
 
     @classmethod
     def load(cls, folder: Path) -> ChatText:

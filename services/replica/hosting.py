@@ -11,7 +11,9 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 from adasd.core.errors import DeadlineExceeded, InvalidRequest, Overloaded, ServiceUnavailable
+from adasd.core.grammar import Grammars
 from adasd.core.messages import ModelInfo, Timing
+from adasd.core.types import Processing
 from adasd.runtime.batching import Schedule
 from adasd.runtime.device import DeviceThread
 from adasd.runtime.engine import Engine, Work
@@ -31,6 +33,7 @@ class ReplicaHost:
 
     work_seconds: bound on the work for one message, the wait for the device included.
     max_streams: generations at a time; one more is refused with Overloaded. schedule: of the batches.
+    grammars: over the model's vocabulary.
     """
 
     def __init__(
@@ -40,12 +43,14 @@ class ReplicaHost:
         work_seconds: float,
         max_streams: int,
         schedule: Schedule | None = None,
+        grammars: Grammars | None = None,
     ) -> None:
         self._device = device
         self.metrics = metrics
         self._work_seconds = work_seconds
         self._max_streams = max_streams
         self._schedule = schedule
+        self._grammars = grammars
         self._replica: Replica[Any] | None = None
         self._engine: Engine | None = None
         self._info: ModelInfo | None = None
@@ -56,7 +61,7 @@ class ReplicaHost:
     async def load(self, loader: Callable[[], Loaded], max_vocabulary: int) -> None:
         """Load the model on the device thread. Raises what `loader` raises."""
         began = time.monotonic()
-        replica = await self._device.run(lambda: Replica(*loader(), self._schedule))
+        replica = await self._device.run(lambda: Replica(*loader(), self._schedule, self._grammars))
         info = replica.info()
         if info.vocabulary > max_vocabulary:
             raise InvalidRequest(
@@ -114,6 +119,11 @@ class ReplicaHost:
                 except Overloaded:
                     await asyncio.sleep(RELEASE_PAUSE_SECONDS)
 
+    async def prepare(self, processing: Processing) -> None:
+        """Have what a grammar takes at first behind it, away from the device thread. Raises InvalidRequest."""
+        if processing.grammar is not None and self._grammars is not None:
+            await asyncio.to_thread(self._grammars.start, processing.grammar, processing.eos_ids)
+
     async def run(self, work: Work[T], cancelled: Callable[[], bool]) -> tuple[T, Timing]:
         """The result, and where the time went. Raises DeadlineExceeded, Overloaded, and what the work raises."""
         assert self._engine is not None
@@ -132,11 +142,18 @@ class Generation:
     def __init__(self, host: ReplicaHost) -> None:
         self._host = host
         self._cancelled = threading.Event()
+        self._prepared: Processing | None = None
         self.session: bytes | None = None
 
     def cancel(self) -> None:
         """Nobody waits for the running work any more."""
         self._cancelled.set()
+
+    async def prepare(self, processing: Processing) -> None:
+        """Before the first message that is processed so. Raises InvalidRequest for a grammar that is none."""
+        if processing != self._prepared:
+            await self._host.prepare(processing)
+            self._prepared = processing
 
     async def run(self, session: bytes, work: Work[T]) -> tuple[T, Timing]:
         """The result, and where the time went.

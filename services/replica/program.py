@@ -16,7 +16,7 @@ from adasd.core.errors import AdasdError
 from adasd.rpc.server import Server, Service, serve
 from adasd.runtime.batching import Schedule
 from adasd.runtime.device import DeviceThread
-from adasd.runtime.loading import Loaded, join_ranks, load_model
+from adasd.runtime.loading import Loaded, join_ranks, load_grammars, load_model
 from adasd.runtime.options import Role
 from adasd.runtime.ranks import Ranks
 from services.environment import read_settings
@@ -102,7 +102,8 @@ async def _host(
     async with DeviceThread(capacity=2 * settings.max_streams) as device:
         runtime = settings.runtime
         schedule = Schedule(runtime.prefill_chunk, runtime.running_chunk, idle_sessions=runtime.idle_sessions)
-        host = ReplicaHost(device, metrics, settings.work_seconds, settings.max_streams, schedule)
+        grammars = load_grammars(settings.model, runtime)
+        host = ReplicaHost(device, metrics, settings.work_seconds, settings.max_streams, schedule, grammars)
         interceptors = [] if tracing is OFF else [StreamSpans(tracing)]
         server = Server(service(host, settings, tracing), settings.limits, interceptors, settings.tls)
         load = partial(host.load, loader, settings.max_vocabulary)

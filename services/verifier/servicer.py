@@ -37,6 +37,7 @@ class VerifyGeneration:
 
     async def verify(self, request: VerifyRequest) -> VerifyReply:
         self._check(request)
+        await self._generation.prepare(request.sampling.processing)
         verdict, timing = await self._generation.run(
             request.context.session, lambda replica: replica.verify_steps(request)
         )

@@ -17,6 +17,7 @@ from adasd.core.costs import CostProfile
 from adasd.core.decoding import Controller, ProposeBlock, TokenBoundary, VerifyBlock, decode
 from adasd.core.drafting import draft_block
 from adasd.core.draws import DrawKey, Draws
+from adasd.core.grammar import Grammar, Progress
 from adasd.core.host import HostKernels, HostTarget
 from adasd.core.marginal import Marginal
 from adasd.core.processing import Processor
@@ -37,6 +38,7 @@ from adasd.core.types import (
 from adasd.core.verification import RatioVerification, Verification
 from adasd.core.worth import ENTROPY_NODES, Worth
 from tests.core.branching import BranchingDraws, KeyOf, by_base, by_position, enumerate_outcomes
+from tests.core.listed import Listed
 from tests.core.one_at_a_time import processed
 
 LENGTH = 4
@@ -178,14 +180,20 @@ class ProcessedPair(Pair):
     sampling: SamplingParams = field(default_factory=SamplingParams)
     support: int | None = None
 
+    def progress(self) -> Progress | None:
+        """Of one side, in a grammar."""
+        return None
+
     def text(self, draws: Draws) -> tuple[int, ...]:
         kernels, processing = HostKernels(self.support), self.sampling.processing
+        drafted, verified = self.progress(), self.progress()
 
         def propose(context: Context, plan: DraftPlan) -> Draft:
-            processor = Processor(processing, context.ids, context.prompt_length)
+            processor = Processor(processing, context.ids, context.prompt_length, drafted)
 
             def step(candidates: Sequence[int]) -> Proposal:
-                logits = np.log(self.draft([*context.ids, *candidates]))
+                with np.errstate(divide="ignore"):
+                    logits = np.log(self.draft([*context.ids, *candidates]))
                 return kernels.propose(logits, self.sampling, processor.edits(candidates))
 
             return draft_block(step, plan, context.base, draws, self.eos_ids)
@@ -193,7 +201,7 @@ class ProcessedPair(Pair):
         def verify(context: Context, draft: Draft, state: AcceptanceState) -> Verdict:
             rows = len(draft) + 1
             logits = np.log([self.target([*context.ids, *draft.ids[:i]]) for i in range(rows)])
-            edits = Processor(processing, context.ids, context.prompt_length).edits(draft.ids, rows)
+            edits = Processor(processing, context.ids, context.prompt_length, verified).edits(draft.ids, rows)
             target = kernels.target(logits, self.sampling, edits)
             return verification.verify(target, draft, state.posterior, context.base, draws)
 
@@ -228,6 +236,57 @@ def test_processed_distributions_are_cut_afterwards() -> None:
     """top_k after the penalties, and a draft that samples from its two likeliest processed ids."""
     sampling = SamplingParams(top_k=2, processing=PROCESSINGS["all"])
     pair = ProcessedPair(table(14, 4), table(15, 4), stopping=Fixed(2), length=3, sampling=sampling, support=2)
+    assert distance(pair) < 1e-12
+
+
+TEXTS = {(0,), (0, 2), (0, 2, 2), (0, 0, 2, 0), (2, 0), (2, 2, 2, 2)}
+GRAMMAR = Processing(((2, 0.5),), frequency_penalty=0.4, eos_ids=(1,), grammar=Grammar("regex", "of TEXTS"))
+
+
+@dataclass
+class GrammarPair(ProcessedPair):
+    """Both sides follow a grammar of a few texts; what is expected is masked by looking them up."""
+
+    def progress(self) -> Progress:
+        return Progress(Listed(TEXTS, 3))
+
+    def expected(self) -> dict[tuple[int, ...], float]:
+        def alone(ids: Sequence[int]) -> FloatArray:
+            text = tuple(ids[1:])
+            logits = processed(np.log(self.target(ids)), self.sampling.processing, ids[:1], list(text))
+            follows = [any(known[: len(text) + 1] == (*text, token) for known in TEXTS) for token in range(3)]
+            follows[1] = text in TEXTS
+            return warp(np.where(follows, logits, -np.inf), self.sampling)
+
+        return Pair(alone, self.draft, eos_ids=self.eos_ids, length=self.length).expected()
+
+
+@pytest.mark.parametrize("stopping", STOPPING, ids=repr)
+@pytest.mark.parametrize("seed", [16, 17, 18])
+def test_texts_of_a_grammar_are_met_exactly(stopping: StoppingRule, seed: int) -> None:
+    """Masked on both sides; forced tokens, texts that may end and go on, and such as are cut by the length."""
+    sampling = SamplingParams(temperature=0.8, processing=GRAMMAR)
+    pair = GrammarPair(table(seed, 3), table(seed + 9, 3), stopping=stopping, eos_ids=(1,), sampling=sampling)
+    assert distance(pair) < 1e-12
+
+
+def test_a_draft_that_knows_no_grammar_costs_acceptance_only() -> None:
+    """Rows past a candidate that the grammar does not allow are never used."""
+
+    class Forgetful(GrammarPair):
+        def progress(self) -> Progress | None:  # type: ignore[override]
+            self.asked = not getattr(self, "asked", False)
+            return None if self.asked else super().progress()
+
+    sampling = SamplingParams(processing=GRAMMAR)
+    for stopping in (Fixed(2), Fixed(3)):
+        pair = Forgetful(table(16, 3), table(25, 3), stopping=stopping, eos_ids=(1,), sampling=sampling)
+        assert distance(pair) < 1e-12
+
+
+def test_a_draft_whose_support_holds_nothing_allowed_ends_its_block() -> None:
+    sampling = SamplingParams(processing=GRAMMAR)
+    pair = GrammarPair(table(16, 3), lower_only, stopping=Fixed(3), eos_ids=(1,), sampling=sampling)
     assert distance(pair) < 1e-12
 
 

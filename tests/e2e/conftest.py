@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from adasd.cli.stack import Stack, StackOptions
-from adasd.runtime.loading import RuntimeOptions, load_model
+from adasd.runtime.loading import RuntimeOptions, load_grammars, load_model
 from adasd.runtime.local import LocalPair
 from adasd.runtime.replica import Replica
 from adasd.runtime.toy import ToySpec, is_toy, write_toy_model
@@ -87,7 +87,7 @@ class Served:
         """The same two models in this process."""
         options = RuntimeOptions(target=None if is_toy(self.target) else Path(self.target))
         draft, target = (
-            Replica(*load_model(spec, role, options))  # type: ignore[arg-type]
+            Replica(*load_model(spec, role, options), None, load_grammars(spec, options))  # type: ignore[arg-type]
             for spec, role in ((self.draft, "draft"), (self.target, "target"))
         )
         return LocalPair(draft, target)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import re
+from typing import Any
 
 import pytest
 
+from adasd.core.grammar import Grammar
 from adasd.core.stopping import stopping_rule
-from adasd.core.types import SamplingParams
+from adasd.core.types import Processing, SamplingParams
 from tests.e2e.conftest import Served
 
 STOPPING = ["off", "fixed", "adasd", "marginal"]
 ACCEPTANCE = ["exact", "adasd", "adasd-anchored", "coupled"]
 
 
-def oracle_ids(
-    served: Served, answer: dict, stopping: str, acceptance: str, tokens: int, **sampling: float
-) -> list[int]:
+def oracle_ids(served: Served, answer: dict, stopping: str, acceptance: str, tokens: int, **sampling: Any) -> list[int]:
     """The same request through `adasd.core.decoding` in this process."""
     rounds = served.oracle.generate(
         answer["prompt_ids"],
@@ -43,6 +44,21 @@ def test_the_services_give_the_text_of_the_reference_loop(
     ):
         answer = served.answer("tell me more", max_tokens=60, seed=seed, speculation=rules, **sampling)
         assert answer["ids"] == oracle_ids(served, answer, stopping, acceptance, 60, seed=seed, **sampling)
+
+
+@pytest.mark.parametrize("acceptance", ACCEPTANCE)
+def test_texts_of_a_grammar_are_those_of_the_reference_loop(between: Served, acceptance: str) -> None:
+    served = between
+    rules, regex = {"stopping": "fixed", "acceptance": acceptance}, "([a-f]{1,4}[.,] ){5,40}"
+    processing = Processing(eos_ids=(0,), grammar=Grammar("regex", regex))
+    for seed, sampling in ((1, {"temperature": 1.0}), (2, {"temperature": 0.0}), (3, {"temperature": 0.7, "top_k": 5})):
+        fields = {"max_tokens": 40, "seed": seed, "structured_outputs": {"regex": regex}, **sampling}
+        answer = served.answer("tell me more", speculation=rules, **fields)
+        alike = {"seed": seed, "processing": processing, **sampling}
+        assert answer["ids"] == oracle_ids(served, answer, "fixed", acceptance, 40, **alike)
+        text = answer["choices"][0]["message"]["content"]
+        assert re.match(regex, text)
+        assert answer["choices"][0]["finish_reason"] == "length" or re.fullmatch(regex, text)
 
 
 @pytest.mark.parametrize("sampling", [{"temperature": 0.0}, {"temperature": 1.0}], ids=["greedy", "coupled"])

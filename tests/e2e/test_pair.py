@@ -9,6 +9,7 @@ import time
 import openai
 import pytest
 
+from adasd.bench.structured import asked, follows
 from adasd.runtime.pair import ensure_demo_pair
 from tests.e2e.conftest import Served
 
@@ -73,6 +74,17 @@ def test_the_services_give_the_text_of_the_reference_loop(pair: Served, acceptan
     answer = pair.answer(PROMPTS[4], max_tokens=32, temperature=0.8, seed=3, speculation=rules)
     assert answer["ids"] == oracle_ids(pair, answer, "adasd", acceptance, 32, seed=3, temperature=0.8)
     assert answer["speculation"]["drafts"] > 0
+
+
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_a_schema_is_followed(pair: Served, temperature: float) -> None:
+    for seed, place in enumerate(("Lima", "Oslo")):
+        answer = pair.client.post(
+            "/v1/chat/completions", json=asked(pair.model, place, {"temperature": temperature, "seed": seed})
+        ).json()
+        assert answer["choices"][0]["finish_reason"] == "stop"
+        assert follows(answer["choices"][0]["message"]["content"])
+        assert answer["speculation"]["accepted"] > 0
 
 
 def test_the_openai_sdk_streams_a_chat(pair: Served) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,11 +18,13 @@ from transformers import (
 
 from adasd.core.backend import sound
 from adasd.core.draws import CounterDraws, DrawKey, Purpose
+from adasd.core.grammar import Grammar, Progress
 from adasd.core.processing import Edits, Processor, process
 from adasd.core.types import FloatArray, Processing, SamplingParams
 from adasd.kernels import processing as device
 from adasd.kernels.device import DeviceKernels
 from adasd.kernels.positions import Columns
+from tests.core.listed import Listed
 from tests.kernels.backends import DEVICE, HOST, Backend, block
 
 VOCABULARY = 300
@@ -41,8 +44,17 @@ SAMPLINGS = (
 KINDS = ("plain", "greedy", "top_p", "top_k")
 
 
+GRAMMAR = Grammar("regex", "of TEXTS")
+TEXTS = [(*GENERATED, *block) for block in itertools.product((11, 8, 290), (3, 9, 280), (299, 5), (7, 250))]
+MASKED = (
+    Processing(eos_ids=(4,), grammar=GRAMMAR),
+    Processing(((0, 3.5), (11, -100.0), (250, 7.0)), 1.3, 0.25, -0.5, 0, (4, 8), GRAMMAR),
+)
+
+
 def edits_of(processing: Processing, rows: int) -> Edits | None:
-    return Processor(processing, PROMPT + GENERATED, len(PROMPT)).edits(CANDIDATES, rows)
+    progress = Progress(Listed(TEXTS, 295)) if processing.grammar else None
+    return Processor(processing, PROMPT + GENERATED, len(PROMPT), progress).edits(CANDIDATES, rows)
 
 
 def quantised(seed: int, rows: int) -> FloatArray:
@@ -53,9 +65,10 @@ def quantised(seed: int, rows: int) -> FloatArray:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_device_gives_the_hosts_bits(dtype: torch.dtype) -> None:
     """Several blocks in one copy; -inf, +inf and ids past the width among them."""
-    blocks = [quantised(i, rows) for i, rows in enumerate((4, 1, 3, 4))]
+    blocks = [quantised(i, rows) for i, rows in enumerate((4, 1, 3, 4, 2, 4))]
     blocks[0][1, [3, 9]], blocks[2][0, 5] = -math.inf, math.inf
-    edits = [edit for i, rows in enumerate(blocks) if (edit := edits_of(PROCESSINGS[i], len(rows))) is not None]
+    processings = (*PROCESSINGS, *MASKED)
+    edits = [edit for i, rows in enumerate(blocks) if (edit := edits_of(processings[i], len(rows))) is not None]
     given = [torch.from_numpy(rows[:, :260]).to(dtype) for rows in blocks]
     together = device.process(torch.cat(given), edits).numpy()
     apart = [process(rows.double().numpy(), edit) for rows, edit in zip(given, edits, strict=True)]
@@ -81,7 +94,7 @@ def test_the_order_and_the_numbers_are_those_of_transformers() -> None:
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=KINDS)
 def test_processed_blocks_are_judged_alike_by_host_and_device(dtype: torch.dtype, sampling: SamplingParams) -> None:
     logits = quantised(2, len(CANDIDATES) + 1)
-    for processing in PROCESSINGS:
+    for processing in (*PROCESSINGS, *MASKED):
         edits, last = edits_of(processing, len(logits)), edits_of(processing, 1)
         host, device = (
             (
@@ -107,7 +120,8 @@ def test_a_processed_row_does_not_depend_on_its_batch(backend: Backend) -> None:
     """Beside rows of every other kind; those without edits give what they give where nothing is edited."""
     kernels, blocks = backend.kernels(), [backend.logits(quantised(i, 4)) for i in range(6)]
     samplings = [SAMPLINGS[i % 3] for i in range(6)]
-    edits = [None if i in (1, 5) else edits_of(PROCESSINGS[i % 4], 4) for i in range(6)]
+    processings = [*PROCESSINGS, *MASKED]
+    edits = [None if i == 1 else edits_of(processings[i], 4) for i in range(6)]
     together = kernels.target_batch(blocks, samplings, edits)
     for i, found in enumerate(map(sound, together)):
         alone = kernels.target(blocks[i], samplings[i], edits[i])
@@ -115,7 +129,7 @@ def test_a_processed_row_does_not_depend_on_its_batch(backend: Backend) -> None:
         assert found.emit(1, None, key, CounterDraws(1)) == alone.emit(1, None, key, CounterDraws(1))
         assert list(found.coupled(4, CounterDraws(1))) == list(alone.coupled(4, CounterDraws(1)))
         assert found.logprobs([7, 8], 4) == alone.logprobs([7, 8], 4)
-    last = [None if edit is None else edits_of(PROCESSINGS[i % 4], 1) for i, edit in enumerate(edits)]
+    last = [None if edit is None else edits_of(processings[i], 1) for i, edit in enumerate(edits)]
     proposals = kernels.propose_batch([rows[3] for rows in blocks], samplings, last)
     for i, proposal in enumerate(map(sound, proposals)):
         alone = kernels.propose(blocks[i][3], samplings[i], last[i])
@@ -126,7 +140,7 @@ def test_a_processed_row_does_not_depend_on_its_batch(backend: Backend) -> None:
         assert proposal.row.weights.tolist() == alone.row.weights.tolist()
 
 
-@pytest.mark.parametrize("processing", PROCESSINGS, ids=range(4))
+@pytest.mark.parametrize("processing", [*PROCESSINGS, MASKED[1]], ids=range(5))
 def test_compact_columns_are_processed_as_the_ids_they_stand_for(processing: Processing) -> None:
     known = np.arange(1, VOCABULARY, 2, dtype=np.int64)
     compact = torch.from_numpy(quantised(5, 1)[0, known])
@@ -146,6 +160,22 @@ def test_bans_may_leave_a_draft_nothing(backend: Backend) -> None:
     logits[3] = 1.0
     edits = Processor(Processing(min_tokens=1, eos_ids=(3,)), [1], 1).edits(())
     assert backend.kernels().propose(backend.logits(logits), SamplingParams(), edits) == (0.0, None)
+
+
+def test_a_grammar_may_leave_a_draft_nothing_and_a_single_id_to_a_target(backend: Backend) -> None:
+    """The draft's head lacks what is allowed; the rows beside it in the batch are what they are alone."""
+    logits = quantised(9, 1)[0]
+    bare = logits.copy()
+    bare[[7, 250]] = -math.inf
+    edits = edits_of(MASKED[0], 1)
+    kernels, given = backend.kernels(), [backend.logits(one) for one in (bare, logits)]
+    nothing, something = map(sound, kernels.propose_batch(given, [SamplingParams()] * 2, [edits] * 2))
+    assert nothing == (0.0, None)
+    assert something.row is not None
+    assert set(something.row.ids.tolist()) <= {7, 250}
+    target = kernels.target(backend.logits(quantised(9, 4)), SamplingParams(), edits_of(MASKED[0], 4))
+    tokens = {target.emit(2, None, DrawKey(base, 2, Purpose.EMIT), CounterDraws(1)) for base in range(20)}
+    assert tokens <= {5}, "299 is past the vocabulary of the mask"
 
 
 # Log-probabilities

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from adasd.core.context import context_hash
 from adasd.core.costs import CostProfile
+from adasd.core.grammar import Grammar
 from adasd.core.messages import ContextDelta, DraftReply, DraftRequest, ModelInfo, VerifyReply, VerifyRequest
 from adasd.core.rows import PointRow, sparse_row
 from adasd.core.types import (
@@ -49,6 +50,8 @@ processings = st.builds(
     min_tokens=words,
     eos_ids=st.lists(words, max_size=3, unique=True).map(tuple),
 )
+grammars = st.builds(Grammar, st.sampled_from(["json_schema", "regex", "lark"]), st.text())
+followed = st.builds(Processing, eos_ids=st.just((3, 7)), grammar=grammars)
 samplings = st.builds(
     SamplingParams,
     temperature=st.floats(0.0, 100.0),
@@ -57,7 +60,7 @@ samplings = st.builds(
     min_p=unit,
     seed=st.integers(0, 2**64 - 1),
     choice=words,
-    processing=st.just(PLAIN) | processings,
+    processing=st.just(PLAIN) | processings | followed,
     ignore_eos=st.booleans(),
 )
 seconds = st.floats(0.0, 1e3)

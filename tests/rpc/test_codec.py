@@ -105,6 +105,8 @@ def test_a_malformed_context_is_refused_by_name(fields: dict[str, Any], param: s
         (processed(bias_ids=[2, 1], biases=[1.0, 1.0]), None, "logit_bias"),
         (processed(bias_ids=[1], biases=[101.0]), None, "logit_bias"),
         (processed(eos_ids=[3, 3]), None, "eos_ids"),
+        (processed(grammar=common_pb2.Grammar(kind="ebnf")), None, "structured_outputs"),
+        (processed(grammar=common_pb2.Grammar(kind="regex"), min_tokens=1), None, "min_tokens"),
         (SAMPLING, drafter_pb2.DraftPlan(entropy_threshold=math.nan), "plan.entropy_threshold"),
         (SAMPLING, drafter_pb2.DraftPlan(max_candidates=65, worth=worth()), "plan.max_candidates"),
         (SAMPLING, drafter_pb2.DraftPlan(worth=worth(acceptance=[0.5])), "plan.worth.acceptance"),

@@ -23,7 +23,7 @@ from adasd.rpc.options import MessageLimits
 from adasd.rpc.server import Server, Service
 from adasd.rpc.verifier import VerifierConnection, VerifierService, VerifierStream
 from adasd.runtime.device import DeviceThread
-from adasd.runtime.loading import Loaded, load_model
+from adasd.runtime.loading import Loaded, load_grammars, load_model
 from adasd.runtime.options import Role, RuntimeOptions
 from services.drafter.servicer import DrafterServicer
 from services.replica.hosting import ReplicaHost
@@ -98,7 +98,7 @@ async def running(
     role: Role = "draft" if name == "drafter" else "target"
     load = loader or (lambda: load_model(spec, role, RuntimeOptions(support=support)))
     async with DeviceThread() as device:
-        service = unloaded(name, device, work_seconds, max_streams, limits, tracing)
+        service = unloaded(name, device, work_seconds, max_streams, limits, spec, tracing)
         service.port = await service.server.start("127.0.0.1", port)
         try:
             await service.host.load(load, limits.vocabulary)
@@ -114,10 +114,12 @@ def unloaded(
     work_seconds: float,
     max_streams: int,
     limits: MessageLimits,
+    spec: str = TARGET,
     tracing: Tracing = OFF,
 ) -> Running:
     registry = CollectorRegistry()
-    host = ReplicaHost(device, ReplicaMetrics(name, registry), work_seconds, max_streams)
+    grammars = load_grammars(spec, RuntimeOptions())
+    host = ReplicaHost(device, ReplicaMetrics(name, registry), work_seconds, max_streams, None, grammars)
     calls = CallCounter()
     service: Service
     if name == "drafter":

@@ -43,7 +43,7 @@ class Sampling(_message.Message):
     def __init__(self, temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., seed: _Optional[int] = ..., choice: _Optional[int] = ..., processing: _Optional[_Union[Processing, _Mapping]] = ..., ignore_eos: _Optional[bool] = ...) -> None: ...
 
 class Processing(_message.Message):
-    __slots__ = ("bias_ids", "biases", "repetition_penalty", "frequency_penalty", "presence_penalty", "min_tokens", "eos_ids")
+    __slots__ = ("bias_ids", "biases", "repetition_penalty", "frequency_penalty", "presence_penalty", "min_tokens", "eos_ids", "grammar")
     BIAS_IDS_FIELD_NUMBER: _ClassVar[int]
     BIASES_FIELD_NUMBER: _ClassVar[int]
     REPETITION_PENALTY_FIELD_NUMBER: _ClassVar[int]
@@ -51,6 +51,7 @@ class Processing(_message.Message):
     PRESENCE_PENALTY_FIELD_NUMBER: _ClassVar[int]
     MIN_TOKENS_FIELD_NUMBER: _ClassVar[int]
     EOS_IDS_FIELD_NUMBER: _ClassVar[int]
+    GRAMMAR_FIELD_NUMBER: _ClassVar[int]
     bias_ids: _containers.RepeatedScalarFieldContainer[int]
     biases: _containers.RepeatedScalarFieldContainer[float]
     repetition_penalty: float
@@ -58,7 +59,16 @@ class Processing(_message.Message):
     presence_penalty: float
     min_tokens: int
     eos_ids: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, bias_ids: _Optional[_Iterable[int]] = ..., biases: _Optional[_Iterable[float]] = ..., repetition_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., min_tokens: _Optional[int] = ..., eos_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+    grammar: Grammar
+    def __init__(self, bias_ids: _Optional[_Iterable[int]] = ..., biases: _Optional[_Iterable[float]] = ..., repetition_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., min_tokens: _Optional[int] = ..., eos_ids: _Optional[_Iterable[int]] = ..., grammar: _Optional[_Union[Grammar, _Mapping]] = ...) -> None: ...
+
+class Grammar(_message.Message):
+    __slots__ = ("kind", "source")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    source: str
+    def __init__(self, kind: _Optional[str] = ..., source: _Optional[str] = ...) -> None: ...
 
 class Draft(_message.Message):
     __slots__ = ("ids", "entropies", "rows")

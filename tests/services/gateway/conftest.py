@@ -33,7 +33,7 @@ from services.tracing import OFF, Tracing
 from tests.services.gateway.local_peers import LocalPeers, present, replica
 
 TARGET = "toy:seed=1,vocab=48,sharpness=1.5,eos_bias=-4,context=200"
-DRAFT = TARGET + ",mix=0.3,stranger=2"
+STRANGER = ",mix=0.3,stranger=2"
 
 
 @dataclass
@@ -65,7 +65,10 @@ class Gateway:
 
     @property
     def oracle(self) -> LocalPair:
-        return LocalPair(replica(DRAFT), replica(TARGET))
+        return self.oracle_of(TARGET)
+
+    def oracle_of(self, spec: str) -> LocalPair:
+        return LocalPair(replica(spec + STRANGER), replica(spec))
 
 
 def events(reply: httpx.Response) -> list[Any]:
@@ -105,9 +108,10 @@ async def gateway_of(
     edge: Edge | None = None,
     prior: CostProfile = NOMINAL,
     tracing: Tracing = OFF,
+    draft: str = TARGET + STRANGER,
 ) -> AsyncIterator[Gateway]:
     """One gateway of several over one Redis, with models of its own. prior: the costs stated to it."""
-    peers, store = LocalPeers(replica(DRAFT), replica(spec)), RedisStore(redis_url, settings, script_spans(tracing))
+    peers, store = LocalPeers(replica(draft), replica(spec)), RedisStore(redis_url, settings, script_spans(tracing))
     readiness = Readiness({"verifier": present, "drafter": present, "redis": store.ping})
     await readiness.probe()
     engine = Engine(text, peers, store, GatewayMetrics(), owner, LiveCosts(prior), tracing=tracing)

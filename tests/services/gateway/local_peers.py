@@ -12,14 +12,16 @@ from adasd.core.errors import AdasdError
 from adasd.core.host import HostKernels
 from adasd.core.messages import DraftRequest, ModelInfo, Timing, VerifyRequest
 from adasd.core.types import Draft, DraftPlan, Verdict
+from adasd.runtime.loading import load_grammars
 from adasd.runtime.local import whole
+from adasd.runtime.options import RuntimeOptions
 from adasd.runtime.replica import Replica
 from adasd.runtime.toy import ToyRuntime, ToySpec
 from services.gateway.request import GenerationRequest
 
 
 def replica(spec: str) -> Replica[Any]:
-    return Replica(ToyRuntime(ToySpec.parse(spec)), HostKernels())
+    return Replica(ToyRuntime(ToySpec.parse(spec)), HostKernels(), None, load_grammars(spec, RuntimeOptions()))
 
 
 @dataclass

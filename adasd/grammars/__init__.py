@@ -1,0 +1,1 @@
+"""Grammars over a tokenizer's vocabulary, by llguidance: the only package that knows it."""
