@@ -189,9 +189,9 @@ class Admission:
             raise InvalidRequest(f"{param}: this makes an empty prompt", param)
         room = context_length - prompt
         if room < 1:
-            raise ContextLengthExceeded(
-                f"this model's context is {context_length} tokens and {param} has {prompt} tokens;"
-                " that leaves no room for an answer",
+            raise ContextLengthExceeded(  # in words that clients look for: not all of them read the code
+                f"this model's maximum context length is {context_length} tokens and {param} has {prompt} tokens:"
+                " the prompt is too long to leave room for an answer",
                 param,
             )
         wanted = self.default_max_tokens if asked is None else asked
