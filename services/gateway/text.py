@@ -17,6 +17,8 @@ from services.gateway.template import ChatTemplate
 
 _SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
+CHEAP_CHARACTERS = 2**16
+"""Of a prompt that is tokenised however long it turns out to be: its exact length is worth knowing."""
 Check = Callable[[int], None]
 
 
@@ -55,7 +57,7 @@ class ChatText:
     def encode(self, messages: Sequence[Mapping[str, str]], check: Check = any_length) -> tuple[int, ...]:
         """Token ids of the prompt; text in a message never becomes a control token. messages: `role` and `content`.
 
-        check: is told how many ids there will be at least, before they are made, and may raise.
+        check: is told how many ids a long prompt has at least, before they are made, and may raise.
         Raises InvalidRequest with the template's own words where it refuses the messages.
         """
         return self._encoded(self._template.render(messages, self._encoder.mark), check)
@@ -65,7 +67,8 @@ class ChatText:
         return self._encoded(self._encoder.mark(text), check)
 
     def _encoded(self, prompt: str, check: Check) -> tuple[int, ...]:
-        check(self._encoder.least(prompt))
+        if len(prompt) > CHEAP_CHARACTERS:
+            check(self._encoder.least(prompt))
         return tuple(self._encoder.encode(prompt))
 
     def decode(self, ids: Sequence[int]) -> str:

@@ -76,7 +76,7 @@ async def test_a_prompt_that_is_too_long_for_certain_is_not_tokenised(
         raise AssertionError("tokenised")
 
     monkeypatch.setattr(PromptEncoder, "encode", tokenised)
-    for reply in (await gateway.post("a" * 50_000), await gateway.complete("a" * 50_000)):
+    for reply in (await gateway.post("a" * 90_000), await gateway.complete("a" * 90_000)):
         error = reply.json()["error"]
         assert (reply.status_code, error["code"]) == (400, "context_length_exceeded")
         assert "at least" in error["message"]
