@@ -51,7 +51,7 @@ def test_a_text_is_the_same_alone_and_in_company(between: Served, kind: str) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["coupled", "penalties"])
 def test_a_text_of_the_demo_pair_is_the_same_alone_and_in_company(pair: Served, kind: str) -> None:
-    others = [asked(number, max_tokens=8) for number in range(COMPANY - 1)]
+    others = [asked(number, max_tokens=12) for number in range(COMPANY - 1)]
     request = asked(COMPANY, **{**KINDS[kind], "max_tokens": 12})
     alone = outcome(pair.answer(**request))
     assert together(pair, [*others, request])[-1] == alone
