@@ -13,7 +13,7 @@ from tokenizers import AddedToken, Tokenizer, normalizers
 from services.gateway.control_tokens import PromptEncoder
 from services.gateway.token_bounds import TokenBound
 from tests.services.gateway.conftest import Gateway
-from tests.services.gateway.tokenizers import FAMILIES, IM_END, byte_level, sentencepiece
+from tests.services.gateway.tokenizers import FAMILIES, IM_END, IM_START, byte_level, sentencepiece
 
 
 def composing() -> Tokenizer:
@@ -34,9 +34,16 @@ def incomplete() -> Tokenizer:
 BOUNDED = {"byte-level": byte_level(), "composing": composing(), "incomplete": incomplete(), "toy": FAMILIES["toy"]}
 
 
+TEXTS = (
+    st.text(st.characters(exclude_categories=["Cs"]))
+    | st.text("a e\u0301\u212b\U0001d15e\n<|>", max_size=200)
+    | st.lists(st.sampled_from([IM_START, "<|end|>", " quick", "é"]), max_size=40).map("".join)
+)
+
+
 @pytest.mark.parametrize("name", BOUNDED)
 @settings(max_examples=60, deadline=None)
-@given(text=st.text(st.characters(exclude_categories=["Cs"])) | st.text("a e\u0301\u212b\U0001d15e\n<|>", max_size=200))
+@given(text=TEXTS)
 def test_a_bound_is_never_above_the_truth(name: str, text: str) -> None:
     ids = BOUNDED[name].encode(text, add_special_tokens=False).ids
     assert TokenBound.of(BOUNDED[name]).least(text) <= len(ids)
