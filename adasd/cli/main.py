@@ -8,6 +8,7 @@ from adasd.cli.bench import bench
 from adasd.cli.chaos import chaos
 from adasd.cli.chat import chat
 from adasd.cli.distill import distill
+from adasd.cli.edge import edge
 from adasd.cli.inspect import inspect
 from adasd.cli.key import app as key
 from adasd.cli.up import up
@@ -19,6 +20,7 @@ app.command()(bench)
 app.command()(inspect)
 app.command()(distill)
 app.command()(chaos)
+app.command()(edge)
 app.add_typer(key, name="key")
 
 if __name__ == "__main__":

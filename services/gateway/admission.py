@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from adasd.core.errors import ContextLengthExceeded, InvalidRequest, ModelNotFound
 from adasd.core.grammar import Grammar
@@ -17,7 +18,7 @@ from services.gateway.costs import LiveCosts
 from services.gateway.request import SESSION_BYTES, GenerationRequest
 from services.gateway.schema import Asked, Message, Speculation, parse_chat_request
 from services.gateway.structured import Wanted
-from services.gateway.text import ChatText
+from services.gateway.text import ChatText, Check, any_length
 
 SEED_BITS = 64
 
@@ -123,10 +124,10 @@ class Admission:
         if name not in self.names:
             raise ModelNotFound(f"no model {name!r} here; served: {', '.join(self.names)}", "model")
 
-    def prompt(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """Token ids of a chat, up to where the assistant begins. Raises InvalidRequest."""
+    def prompt(self, messages: Sequence[Message], check: Check = any_length) -> tuple[int, ...]:
+        """Token ids of a chat, up to where the assistant begins. check: as `ChatText.encode`. Raises InvalidRequest."""
         self.limits.check([message.content for message in messages])
-        return self.text.encode([message.for_template() for message in messages])
+        return self.text.encode([message.for_template() for message in messages], check)
 
     def admit(self, body: bytes, target: ModelInfo) -> Admitted:
         """Parse, check, tokenise a chat. Takes as long as the prompt is long: not for the event loop.
@@ -135,22 +136,23 @@ class Admission:
         """
         chat = parse_chat_request(body)
         outline = self._outline(chat, target)
-        return self._admitted(chat, outline, [self.prompt(chat.messages)], [""], "messages")
+        prompt = self.prompt(chat.messages, partial(_require_room, target.context_length, "messages", "at least "))
+        return self._admitted(chat, outline, [prompt], [""], "messages")
 
     def admit_completion(self, body: bytes, target: ModelInfo) -> Admitted:
         """As `admit`, of texts that go on."""
         asked = parse_completion_request(body)
         outline = self._outline(asked, target)
         self.limits.check([prompt for prompt in asked.prompt if isinstance(prompt, str)], "prompt", "")
-        prompts = [self._ids(prompt, target.vocabulary) for prompt in asked.prompt]
+        prompts = [self._ids(prompt, target) for prompt in asked.prompt]
         echoes = [self._text(prompt) if asked.echo else "" for prompt in asked.prompt]
         return self._admitted(asked, outline, prompts, echoes, "prompt")
 
-    def _ids(self, prompt: Prompt, vocabulary: int) -> tuple[int, ...]:
+    def _ids(self, prompt: Prompt, target: ModelInfo) -> tuple[int, ...]:
         if isinstance(prompt, str):
-            return self.text.encode_text(prompt)
-        if max(prompt) >= vocabulary:
-            raise InvalidRequest(f"this model has {vocabulary} ids, from 0; got {max(prompt)}", "prompt")
+            return self.text.encode_text(prompt, partial(_require_room, target.context_length, "prompt", "at least "))
+        if max(prompt) >= target.vocabulary:
+            raise InvalidRequest(f"this model has {target.vocabulary} ids, from 0; got {max(prompt)}", "prompt")
         return prompt
 
     def _text(self, prompt: Prompt) -> str:
@@ -202,15 +204,20 @@ class Admission:
         """At least 1; an answer longer than the context ends with the context."""
         if prompt == 0:
             raise InvalidRequest(f"{param}: this makes an empty prompt", param)
+        _require_room(context_length, param, "", prompt)
         room = context_length - prompt
-        if room < 1:
-            raise ContextLengthExceeded(
-                f"this model's context is {context_length} tokens and {param} has {prompt} tokens;"
-                " that leaves no room for an answer",
-                param,
-            )
         wanted = self.default_max_tokens if asked is None else asked
         return room if wanted is None else min(wanted, room)
+
+
+def _require_room(context_length: int, param: str, about: str, tokens: int) -> None:
+    """Raises ContextLengthExceeded, in words that clients look for: not all of them read its code."""
+    if tokens >= context_length:
+        raise ContextLengthExceeded(
+            f"this model's maximum context length is {context_length} tokens and {param} has {about}{tokens} tokens:"
+            " the prompt is too long to leave room for an answer",
+            param,
+        )
 
 
 def _check_choices(asked: Asked, choices: int) -> None:

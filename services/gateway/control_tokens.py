@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterable
 
 from tokenizers import AddedToken, Tokenizer
 
+from services.gateway.token_bounds import TokenBound
+
 OPEN, CLOSE = "\ufdd0", "\ufdd1"
 """Unicode noncharacters, reserved for use inside a program; a message loses them."""
 
@@ -32,6 +34,7 @@ class PromptEncoder:
     def __init__(self, tokenizer: Tokenizer, tokens: dict[str, int]) -> None:
         self._tokenizer = tokenizer
         self._tokens = tokens
+        self._bound = TokenBound.of(tokenizer)
         self._guarded, self._stand_ins = _guarded(tokenizer, tokens)
         any_token = _any_of(tokens) or "(?!)"
         self._control = re.compile(any_token)
@@ -47,6 +50,10 @@ class PromptEncoder:
         if any(text[-length:] in self._beginnings for length in range(1, self._longest + 1)):
             return f"{text}{CLOSE}{content[len(text) :]}"
         return content
+
+    def least(self, prompt: str) -> int:
+        """A number of ids that a rendered prompt has at least, known at once; 0 where little is known."""
+        return self._bound.least(prompt.replace(OPEN, "").replace(CLOSE, ""))
 
     def encode(self, prompt: str) -> list[int]:
         """Token ids of a rendered prompt; nothing is added, the template writes what it wants."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,14 @@ from services.gateway.spelling import Spelling
 from services.gateway.template import ChatTemplate
 
 _SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+CHEAP_CHARACTERS = 2**16
+"""Of a prompt that is tokenised however long it turns out to be: its exact length is worth knowing."""
+Check = Callable[[int], None]
+
+
+def any_length(_: int) -> None:
+    """Of prompts that may be as long as they like."""
 
 
 class ChatText:
@@ -48,16 +56,22 @@ class ChatText:
         template = ChatTemplate(_template_source(folder, config), _special_tokens(config))
         return cls(tokenizer, template, _eos_ids(folder, tokenizer, config))
 
-    def encode(self, messages: Sequence[Mapping[str, str]]) -> tuple[int, ...]:
+    def encode(self, messages: Sequence[Mapping[str, str]], check: Check = any_length) -> tuple[int, ...]:
         """Token ids of the prompt; text in a message never becomes a control token. messages: `role` and `content`.
 
+        check: is told how many ids a long prompt has at least, before they are made, and may raise.
         Raises InvalidRequest with the template's own words where it refuses the messages.
         """
-        return tuple(self._encoder.encode(self._template.render(messages, self._encoder.mark)))
+        return self._encoded(self._template.render(messages, self._encoder.mark), check)
 
-    def encode_text(self, text: str) -> tuple[int, ...]:
+    def encode_text(self, text: str, check: Check = any_length) -> tuple[int, ...]:
         """Token ids of a text by itself; what looks like a control token in it is text."""
-        return tuple(self._encoder.encode(self._encoder.mark(text)))
+        return self._encoded(self._encoder.mark(text), check)
+
+    def _encoded(self, prompt: str, check: Check) -> tuple[int, ...]:
+        if len(prompt) > CHEAP_CHARACTERS:
+            check(self._encoder.least(prompt))
+        return tuple(self._encoder.encode(prompt))
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids below `vocabulary`, control tokens included."""

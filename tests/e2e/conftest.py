@@ -100,7 +100,13 @@ def gauge(url: str, name: str) -> float:
 
 
 def serve(
-    folder: Path, redis_url: str, draft: str, target: str, tokenizer: Path, modules: Mapping[str, str] | None = None
+    folder: Path,
+    redis_url: str,
+    draft: str,
+    target: str,
+    tokenizer: Path,
+    modules: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[Served]:
     options = StackOptions(
         draft=draft,
@@ -111,6 +117,7 @@ def serve(
         port=0,
         redis_url=redis_url,
         modules=modules or {},
+        environment=environment or {},
     )
     with Stack(options) as stack:
         stack.wait_ready(180)

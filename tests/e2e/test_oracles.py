@@ -61,7 +61,16 @@ def test_texts_of_a_grammar_are_those_of_the_reference_loop(between: Served, acc
         assert answer["choices"][0]["finish_reason"] == "length" or re.fullmatch(regex, text)
 
 
-@pytest.mark.parametrize("sampling", [{"temperature": 0.0}, {"temperature": 1.0}], ids=["greedy", "coupled"])
+PROCESSING = {"frequency_penalty": 2, "presence_penalty": -1, "repetition_penalty": 1.3, "min_tokens": 70}
+OWN_TEXTS: dict[str, dict] = {
+    "greedy": {"temperature": 0.0},
+    "coupled": {"temperature": 1.0},
+    "greedy, processed": {"temperature": 0.0, "logit_bias": {"0": 4, "7": -100}, **PROCESSING},
+    "coupled, processed": {"temperature": 1.0, "top_k": 12, "top_p": 0.9, "logit_bias": {"0": 4}, **PROCESSING},
+}
+
+
+@pytest.mark.parametrize("sampling", OWN_TEXTS.values(), ids=OWN_TEXTS)
 def test_text_does_not_depend_on_the_draft(twin: Served, between: Served, stranger: Served, sampling: dict) -> None:
     """Greedy and coupled texts are the target's own, whatever drafts and however far."""
     texts = set()
