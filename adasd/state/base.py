@@ -112,7 +112,8 @@ class Committing(Protocol):
 class SessionStore(Committing, Protocol):
     """Where sessions live. All writes are compare-and-set on owner, epoch, round and lease.
 
-    Every operation raises ServiceUnavailable if the store does not answer; every write raises Overloaded if it is full.
+    Every operation waits a while for a store that is away, `create` and the end of a lease hardly, and then raises
+    ServiceUnavailable; every write raises Overloaded if it is full.
     lease: seconds that a write or a renewal keeps others away.
     """
 
@@ -147,8 +148,11 @@ class SessionStore(Committing, Protocol):
         """An event that is set when the session may have changed. Some changes may go unheard: look now and then."""
         ...
 
-    async def load(self, session: bytes) -> StoredSession | None:
-        """The session as committed, or None. Raises ServiceUnavailable for a record that a newer release wrote."""
+    async def load(self, session: bytes, begins: bool = False) -> StoredSession | None:
+        """The session as committed, or None. begins: for new work, which does not wait for a store that is away.
+
+        Raises ServiceUnavailable for a record that a newer release wrote.
+        """
         ...
 
     async def ping(self) -> None:

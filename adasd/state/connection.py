@@ -24,14 +24,19 @@ _CODE = re.compile(r"^(?P<plain>[A-Z]+) |: -(?P<in_script>[A-Z]+) ")
 """Redis before 7 reports an error inside a script as `ERR Error running script (...): @user_script:7: -OOM ...`."""
 
 
+LONGEST_PAUSE_SECONDS = 0.5
+"""Between two attempts: a store that is back is noticed soon, and not stormed."""
+
+
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
     """All times in seconds.
 
     ttl: life of a session after its last commit. lease: a gateway that shows no life for so long may be replaced.
     connections: upper bound; further commands wait for a free one.
-    connect_timeout, reply_timeout: of one attempt. deadline: of a whole operation, waiting and repeating included.
-    attempts: at most so many, `backoff` apart, doubling.
+    connect_timeout, reply_timeout: of one attempt. deadline: of a whole operation, waiting and repeating included, and
+    of an outage that is waited out. backoff: between the first two attempts; doubling, up to LONGEST_PAUSE_SECONDS.
+    refuse_after: what begins new work does not wait for a store that has been away for longer.
     """
 
     ttl: int = 3600
@@ -40,15 +45,16 @@ class StoreSettings:
     connect_timeout: float = 2.0
     reply_timeout: float = 2.0
     deadline: float = 10.0
-    attempts: int = 5
     backoff: float = 0.02
+    refuse_after: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("ttl", "lease", "connections", "connect_timeout", "reply_timeout", "deadline", "attempts"):
+        for name in ("ttl", "lease", "connections", "connect_timeout", "reply_timeout", "deadline"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
-        if self.backoff < 0:
-            raise ValueError(f"backoff must not be negative, got {self.backoff}")
+        for name in ("backoff", "refuse_after"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
 
 
 def connect(url: str, settings: StoreSettings) -> redis.Redis:

@@ -93,7 +93,7 @@ async def serve(settings: GatewaySettings) -> None:
     metrics = GatewayMetrics()
     metrics.describe({"model": settings.names[0], "stopping": settings.stopping, "acceptance": settings.acceptance})
     async with AsyncExitStack() as stack:
-        store = RedisStore(settings.redis_url.get_secret_value(), settings.store)
+        store = RedisStore(settings.redis_url.get_secret_value(), settings.store, metrics.store_was_away)
         stack.push_async_callback(store.close)
         limits = ClientLimits(settings.redis_url.get_secret_value(), settings.store)
         stack.push_async_callback(limits.close)
