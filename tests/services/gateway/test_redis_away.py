@@ -18,7 +18,7 @@ from tests.services.gateway.test_resume import RULES, resume, running_session, s
 
 SHORT = StoreSettings(reply_timeout=0.3, lease=0.5, deadline=60)
 """Every outage here is shorter than the deadline."""
-LONG = StoreSettings(reply_timeout=0.3, lease=0.5, deadline=0.8, refuse_after=0.4)
+LONG = StoreSettings(reply_timeout=0.5, lease=0.5, deadline=3, refuse_after=0.5)
 
 
 @pytest.fixture
