@@ -86,11 +86,13 @@ class StoredSession:
 class Tail:
     """What was committed after the ids a follower has.
 
-    turn, epoch: as in the record. length: of all ids. lease: seconds left to the owner.
+    turn, epoch: as in the record. taken: another one whenever somebody began to write, even where a store that has
+    lost its end counts epochs anew. length: of all ids. lease: seconds left to the owner.
     """
 
     turn: int
     epoch: int
+    taken: bytes
     length: int
     ids: Sequence[int]
     finish_reason: FinishReason | None
