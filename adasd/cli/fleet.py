@@ -33,6 +33,8 @@ GATEWAY = {
 }
 """Short times, so that what waits for a lapse does not wait long."""
 ENDS_WITHIN_SECONDS = 10.0
+REDIS_SECONDS = 120.0
+"""For Redis to read what it kept, on a busy machine."""
 POLL_SECONDS = 0.1
 
 
@@ -69,7 +71,7 @@ class Fleet:
     urls: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.redis = EmbeddedRedis(data=self.options.data)
+        self.redis = EmbeddedRedis(data=self.options.data, start_timeout=REDIS_SECONDS)
         self.network = Network() if self.options.network else None
         self._exits = ExitStack()
 

@@ -14,9 +14,13 @@ from redis.backoff import NoBackoff
 from redis.maint_notifications import MaintNotificationsConfig
 
 from adasd.core.errors import AdasdError, Overloaded, ServiceUnavailable
+from adasd.state.sentinel import is_sentinel, sentinel_pool
 
-_PASSING = frozenset({"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "NOREPLICAS", "MISCONF"})
+_PASSING = frozenset({"LOADING", "READONLY", "MASTERDOWN", "TRYAGAIN", "BUSY", "NOREPLICAS", "MISCONF"})
 """Error codes of a server that is itself in trouble, or no longer the one to write to."""
+
+_ELSEWHERE = frozenset({"MOVED", "ASK", "CLUSTERDOWN", "CROSSSLOT"})
+"""What only nodes of a cluster say."""
 
 _BROKEN = (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.InvalidResponse, OSError)
 
@@ -58,16 +62,15 @@ class StoreSettings:
 
 
 def connect(url: str, settings: StoreSettings) -> redis.Redis:
-    """A client for redis://, rediss:// or unix://; it connects with the first command. Raises ValueError for the rest.
+    """A client for redis://, rediss://, unix:// or Sentinels (`adasd.state.sentinel`); it connects with the first
+    command. Raises ValueError for the rest.
 
     redis-py closes a connection whose command was cut short before its reply was read. Should one reach the pool all
     the same, the pool notices the unread reply and reconnects, but only while maintenance notifications are off, and
     RESP 3 turns them on: hence RESP 2. Repeating is left to the store, which knows what may be repeated.
     """
+    timeouts = {"socket_connect_timeout": settings.connect_timeout, "socket_timeout": settings.reply_timeout}
     options: dict[str, Any] = {
-        "socket_connect_timeout": settings.connect_timeout,
-        "socket_timeout": settings.reply_timeout,
-        **parse_url(url),
         "max_connections": settings.connections,
         "timeout": settings.deadline,
         "protocol": 2,
@@ -75,7 +78,11 @@ def connect(url: str, settings: StoreSettings) -> redis.Redis:
         "retry": Retry(NoBackoff(), 0),
         "maint_notifications_config": MaintNotificationsConfig(enabled=False),
     }
-    return redis.Redis.from_pool(BlockingConnectionPool(**options))
+    if url.partition("://")[0].endswith("+cluster"):
+        raise ValueError("this URL is of a Redis Cluster, which is not supported: name one Redis, or Sentinels")
+    if is_sentinel(url):
+        return redis.Redis.from_pool(sentinel_pool(url, timeouts, options))
+    return redis.Redis.from_pool(BlockingConnectionPool(**{**timeouts, **parse_url(url), **options}))
 
 
 def meaning(error: exceptions.RedisError | OSError) -> AdasdError | None:
@@ -83,6 +90,8 @@ def meaning(error: exceptions.RedisError | OSError) -> AdasdError | None:
     code = error_code(error)
     if code == "OOM":
         return Overloaded("the session store is full: Redis has reached its maxmemory")
+    if code in _ELSEWHERE:
+        return ServiceUnavailable("the session store is a node of a Redis Cluster, which is not supported")
     if code in _PASSING or isinstance(error, _BROKEN):
         return ServiceUnavailable(f"the session store cannot serve: {error}")
     return None
