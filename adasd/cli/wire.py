@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -34,7 +36,7 @@ class Wire:
         try:
             there = await self._connected()
         except OSError:
-            writer.transport.abort()
+            _reset(writer)
             return
         ends = {writer, there[1]}
         self._ends |= ends
@@ -52,7 +54,7 @@ class Wire:
     def cut(self) -> None:
         """Reset every connection there is."""
         for end in self._ends:
-            end.transport.abort()
+            _reset(end)
 
     async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if isinstance(self.server, Path):
@@ -69,11 +71,20 @@ class Wire:
                 await sink.drain()
 
 
+def _reset(end: asyncio.StreamWriter) -> None:
+    """Close at once, and say so by a reset: TCP's way of telling that something broke."""
+    used = end.get_extra_info("socket")
+    if used is not None and used.family != socket.AF_UNIX:
+        used.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    end.transport.abort()
+
+
 class Network:
     """Wires by name, served by a thread of their own while the `with` block lasts."""
 
     def __init__(self) -> None:
         self.wires: dict[str, Wire] = {}
+        self._listening: list[asyncio.Server] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
@@ -112,10 +123,13 @@ class Network:
         wire = self.wires[name] = Wire(server)
         wire.passing.set()
         listening = await asyncio.start_server(wire.serve, "127.0.0.1", 0)
+        self._listening.append(listening)
         wire.port = listening.sockets[0].getsockname()[1]
         return wire.port
 
     async def _end(self) -> None:
+        for listening in self._listening:
+            listening.close()
         for wire in self.wires.values():
             wire.passing.set()
             wire.cut()
