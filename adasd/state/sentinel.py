@@ -49,9 +49,11 @@ def sentinel_pool(url: str, timeouts: dict[str, Any], options: dict[str, Any]) -
     tls = kept.pop("connection_class", None) is not None
     kept.pop("host")
     of_tls = {"ssl": True, **{name: value for name, value in kept.items() if name.startswith("ssl_")}} if tls else {}
-    manager = Sentinel([_address(host) for host in hosts.split(",")], sentinel_kwargs={**timeouts, **of_tls, **own})
     connection = SentinelManagedSSLConnection if tls else SentinelManagedConnection
-    return SentinelPool(service, manager, connection_class=connection, **{**timeouts, **kept, **options})
+    addresses, asked = [_address(host) for host in hosts.split(",")], {**timeouts, **of_tls, **own}
+    options = {**timeouts, **kept, **options, "connection_class": connection}
+    manager = Sentinel(addresses, sentinel_kwargs=asked)  # type: ignore[no-untyped-call]
+    return SentinelPool(service, manager, **options)  # type: ignore[no-untyped-call]
 
 
 def _address(host: str) -> tuple[str, int]:
