@@ -176,16 +176,16 @@ def test_the_last_drafter_dies_and_the_targets_own_texts_stay(many: Fleet, clien
     """Longer than seeded requests wait for one: both rules go on without candidates."""
     asked = [body(**RULES[rule]) for rule in ("greedy", "coupled")]
     expected = [client.converse(one) for one in asked]
-    drafters = [many.children[name] for name in ("drafter-0", "drafter-1")]
+    drafters = ("drafter-0", "drafter-1")
     with ThreadPoolExecutor() as pool:
         struck = threading.Barrier(3)
         answers = [pool.submit(client.converse, one, at(20)(lambda _: struck.wait(60) and None)) for one in asked]
         struck.wait(60)
         for drafter in drafters:
-            drafter.send(signal.SIGKILL)
+            many.kill(drafter)
         told = [answer.result() for answer in answers]
     for drafter in drafters:
-        drafter.start()
+        many.children[drafter].start()
     assert [(one.text, one.finish, one.usage) for one in told] == [
         (one.text, one.finish, one.usage) for one in expected
     ]
