@@ -98,6 +98,11 @@ class Tail:
     finish_reason: FinishReason | None
     lease: float
 
+    @property
+    def writer(self) -> tuple[int, bytes]:
+        """Who wrote these ids: what followed under another one need not go with them."""
+        return self.epoch, self.taken
+
 
 class Committing(Protocol):
     """What the decoding loop knows of the store."""
