@@ -41,7 +41,7 @@ def _events(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
             continue
         event: dict[str, Any] = json.loads(line.removeprefix("data: "))
         if "error" in event:
-            raise ChatError(_told(event["error"]))
+            raise ChatError(error_message(event["error"]))
         complete = event.get("usage") is not None
         yield event
     if not complete:
@@ -50,11 +50,11 @@ def _events(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
 
 def _message(answer: httpx.Response) -> str:
     try:
-        return _told(answer.json()["error"])
+        return error_message(answer.json()["error"])
     except (ValueError, KeyError, TypeError):
         return f"HTTP {answer.status_code}"
 
 
-def _told(error: Any) -> str:
+def error_message(error: Any) -> str:
     """OpenAI's error object, or the bare text that other servers send."""
     return str(error["message"] if isinstance(error, dict) else error)

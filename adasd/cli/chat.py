@@ -13,9 +13,12 @@ import typer
 
 from adasd.bench.answers import Answer, Reply
 from adasd.bench.results import write_trace
-from adasd.bench.sse import stream_chat
 from adasd.bench.timeline import shares_table
+from adasd.cli.reconnecting import ReconnectingStream
 from adasd.core.errors import AdasdError
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells have it."""
 
 
 def chat(
@@ -32,7 +35,7 @@ def chat(
     trace: Annotated[Path | None, typer.Option(help="Chrome trace of every round; with a table of shares.")] = None,
     key: Annotated[str | None, typer.Option(envvar="ADASD_API_KEY", help="API key, if the gateway wants one.")] = None,
 ) -> None:
-    """Stream an answer, then one line: tokens, tokens/s, acceptance, mean length."""
+    """Stream an answer, then one line: tokens, tokens/s, acceptance, mean length. Ctrl-C stops the answer."""
     rules = {"stopping": stopping, "acceptance": acceptance, "max_candidates": max_candidates}
     speculation = {key: value for key, value in rules.items() if value is not None}
     speculation |= {"trace": True} if trace else {}
@@ -49,7 +52,10 @@ def chat(
                 messages.append({"role": "user", "content": question})
                 text, told = answer(client, {**request, "messages": messages})
                 messages.append({"role": "assistant", "content": text})
-                answers.append(told)
+                if told is not None:
+                    answers.append(told)
+                elif prompt:
+                    raise typer.Exit(INTERRUPTED)
         if trace:
             write_trace(answers, trace)
             typer.echo(shares_table(answer.reply.rounds for answer in answers if answer.reply))
@@ -78,23 +84,36 @@ def _questions() -> Iterator[str]:
             yield line.strip()
 
 
-def answer(client: httpx.Client, request: dict[str, Any]) -> tuple[str, Answer]:
-    """Print one answer as it comes; its text, and how it went."""
-    text, begin = "", time.perf_counter()
+def answer(client: httpx.Client, request: dict[str, Any]) -> tuple[str, Answer | None]:
+    """Print one answer as it comes; its text, and how it went: None where it was interrupted, and stopped."""
+    pieces: list[str] = []
+    stream = ReconnectingStream(client, request, lambda words: typer.secho(f" [{words}] ", fg="yellow", err=True))
+    try:
+        told = _printed(stream, pieces)
+    except KeyboardInterrupt:
+        stream.stop()
+        typer.echo()
+        typer.secho("stopped", fg="bright_black")
+        told = None
+    return "".join(pieces), told
+
+
+def _printed(stream: ReconnectingStream, pieces: list[str]) -> Answer:
+    """Print an answer, and keep its pieces; how it went."""
+    begin = time.perf_counter()
     final: dict[str, Any] = {}
     rounds: list[dict[str, Any]] = []
-    for chunk in stream_chat(client, request):
+    for chunk in stream:
         rounds += [chunk["adasd"]] if "adasd" in chunk else []
         for choice in chunk["choices"]:
-            piece = choice["delta"].get("content") or ""
-            text += piece
-            typer.echo(piece, nl=False)
+            pieces.append(choice["delta"].get("content") or "")
+            typer.echo(pieces[-1], nl=False)
         final = chunk if chunk.get("usage") else final
     typer.echo()
     seconds = time.perf_counter() - begin
     typer.secho(figures(final, seconds), fg="bright_black")
     reply = Reply(final["usage"]["completion_tokens"], (), rounds=tuple(rounds))
-    return text, Answer(variant="chat", data="terminal", load="1 stream", begin=begin, seconds=seconds, reply=reply)
+    return Answer(variant="chat", data="terminal", load="1 stream", begin=begin, seconds=seconds, reply=reply)
 
 
 def figures(final: dict[str, Any], seconds: float) -> str:

@@ -14,20 +14,27 @@ from types import TracebackType
 import httpx
 
 from adasd.cli.processes import Child, free_port
+from adasd.cli.wire import Network
 from adasd.core.errors import ServiceUnavailable
 from adasd.rpc.health import state
 from adasd.state.embedded import EmbeddedRedis
 
 LEASE_SECONDS = 1.0
+STORE_DEADLINE_SECONDS = 5.0
+DRAFTER_WAIT_SECONDS = 10.0
 GATEWAY = {
     "STORE__LEASE": str(LEASE_SECONDS),
     "STORE__REPLY_TIMEOUT": "1",
+    "STORE__DEADLINE": str(STORE_DEADLINE_SECONDS),
+    "DRAFTER_WAIT": str(DRAFTER_WAIT_SECONDS),
     "PROBE_SECONDS": "0.2",
     "GRACE_SECONDS": "10",
     "RESUME_WAIT": "10",
 }
 """Short times, so that what waits for a lapse does not wait long."""
 ENDS_WITHIN_SECONDS = 10.0
+REDIS_SECONDS = 120.0
+"""For Redis to read what it kept, on a busy machine."""
 POLL_SECONDS = 0.1
 
 
@@ -36,6 +43,8 @@ class FleetOptions:
     """What to start. draft, target: model specs. tokenizer: folder that the gateways read. logs: folder.
 
     count: processes of each service. data: where Redis keeps its data; None keeps none.
+    network: whether a network that can be disturbed lies between gateways and the rest.
+    environment: further ADASD_* settings, for all services.
     """
 
     draft: str
@@ -45,13 +54,15 @@ class FleetOptions:
     model_name: str = "test"
     count: int = 2
     data: Path | None = None
+    network: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
 class Fleet:
     """Starts on `with`, ready after `wait_ready`.
 
-    children, ports: by name, e.g. `verifier-1`. urls: of the gateways.
+    children, ports: by name, e.g. `verifier-1`. urls: of the gateways. network: wires are called as children, or redis.
     """
 
     options: FleetOptions
@@ -60,7 +71,8 @@ class Fleet:
     urls: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.redis = EmbeddedRedis(data=self.options.data)
+        self.redis = EmbeddedRedis(data=self.options.data, start_timeout=REDIS_SECONDS)
+        self.network = Network() if self.options.network else None
         self._exits = ExitStack()
 
     def __enter__(self) -> Fleet:
@@ -79,22 +91,33 @@ class Fleet:
     def _start(self) -> None:
         options, redis = self.options, self._exits.enter_context(self.redis)
         options.logs.mkdir(parents=True, exist_ok=True)
+        if self.network is not None:
+            self._exits.enter_context(self.network)
+        models = {"drafter": options.draft, "verifier": options.target}
         addresses = {
-            service.upper(): ",".join(
-                f"127.0.0.1:{self._add(f'{service}-{n}', {'MODEL': model})}" for n in range(options.count)
-            )
-            for service, model in (("drafter", options.draft), ("verifier", options.target))
+            service.upper(): ",".join(self._replica(f"{service}-{n}", model) for n in range(options.count))
+            for service, model in models.items()
         }
-        gateway = {"REDIS_URL": redis.url, "TOKENIZER": str(options.tokenizer), "MODEL_NAME": options.model_name}
+        redis_url = redis.url
+        if self.network is not None:
+            redis_url = f"redis://127.0.0.1:{self.network.add('redis', redis.server.socket)}"
+        gateway = {"REDIS_URL": redis_url, "TOKENIZER": str(options.tokenizer), "MODEL_NAME": options.model_name}
         for n in range(options.count):
             port = self._add(f"gateway-{n}", gateway | addresses | GATEWAY)
             self.urls.append(f"http://127.0.0.1:{port}")
+
+    def _replica(self, name: str, model: str) -> str:
+        """Start a drafter or a verifier; where gateways find it."""
+        port = self._add(name, {"MODEL": model})
+        return f"127.0.0.1:{port if self.network is None else self.network.add(name, ('127.0.0.1', port))}"
 
     def _add(self, name: str, settings: Mapping[str, str]) -> int:
         """Start a process of the service that the name begins with; its port."""
         service, port = name.partition("-")[0], free_port()
         environment = {f"ADASD_{service.upper()}_{key}": value for key, value in settings.items()}
         environment[f"ADASD_{service.upper()}_PORT"] = str(port)
+        extra = self.options.environment.items()
+        environment |= {key: value for key, value in extra if key.startswith(f"ADASD_{service.upper()}_")}
         command = [sys.executable, "-m", f"services.{service}"]
         child = Child(name, command, self.options.logs / f"{name}.log", environment)
         child.start()

@@ -22,7 +22,7 @@ class Told:
     """What a client has been told so far, through however many connections.
 
     position: id of the last event. repeated: events with text that was had already. connections: those tried.
-    gaps: seconds without text, wherever the connection was lost meanwhile.
+    gaps: seconds without text, wherever the connection was lost meanwhile. errors: messages of those that passed.
     """
 
     session: str = ""
@@ -35,6 +35,7 @@ class Told:
     connections: int = 0
     repeated: int = 0
     gaps: list[float] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
     _named: str = ""  # the event under way
     _at: float = 0.0
     _through: int = 0  # the connection of the last text
@@ -127,6 +128,7 @@ class ResumingClient:
             if told.error is not None:
                 if told.error["code"] not in PASSING:
                     break
+                told.errors.append(told.error["message"])
                 time.sleep(PAUSE_SECONDS)
             gateway = (gateway + 1) % len(self.urls)
         return told

@@ -41,11 +41,15 @@ class HostTarget:
         return Evidence(float(p[token]), row.weight(token) / row.total, float(p.max()), distance)
 
     def emit(self, offset: int, minus: Row | None, key: DrawKey, draws: Draws) -> int:
-        p = self.p[offset]
-        if minus is not None:
-            residual = np.maximum(p - probabilities(minus, len(p)), 0.0)
-            p = residual if residual.any() else p
-        return draws.categorical(key, p)
+        return draws.categorical(key, self.residual(offset, minus))
+
+    def residual(self, offset: int, minus: Row | None) -> FloatArray:
+        """What a row is emitted from, not normalised: [p - q]+, or p without q and where that is empty."""
+        p: FloatArray = self.p[offset]
+        if minus is None:
+            return p
+        residual: FloatArray = np.maximum(p - probabilities(minus, len(p)), 0.0)
+        return residual if residual.any() else p
 
     def coupled(self, position: int, draws: Draws) -> Sequence[int]:
         return [_coupled(p, position + i, draws) for i, p in enumerate(self.p)]

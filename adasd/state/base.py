@@ -86,15 +86,22 @@ class StoredSession:
 class Tail:
     """What was committed after the ids a follower has.
 
-    turn, epoch: as in the record. length: of all ids. lease: seconds left to the owner.
+    turn, epoch: as in the record. taken: another one whenever somebody began to write, even where a store that has
+    lost its end counts epochs anew. length: of all ids. lease: seconds left to the owner.
     """
 
     turn: int
     epoch: int
+    taken: bytes
     length: int
     ids: Sequence[int]
     finish_reason: FinishReason | None
     lease: float
+
+    @property
+    def writer(self) -> tuple[int, bytes]:
+        """Who wrote these ids: what followed under another one need not go with them."""
+        return self.epoch, self.taken
 
 
 class Committing(Protocol):
@@ -112,7 +119,8 @@ class Committing(Protocol):
 class SessionStore(Committing, Protocol):
     """Where sessions live. All writes are compare-and-set on owner, epoch, round and lease.
 
-    Every operation raises ServiceUnavailable if the store does not answer; every write raises Overloaded if it is full.
+    Every operation waits a while for a store that is away, `create` and the end of a lease hardly, and then raises
+    ServiceUnavailable; every write raises Overloaded if it is full.
     lease: seconds that a write or a renewal keeps others away.
     """
 
@@ -147,8 +155,11 @@ class SessionStore(Committing, Protocol):
         """An event that is set when the session may have changed. Some changes may go unheard: look now and then."""
         ...
 
-    async def load(self, session: bytes) -> StoredSession | None:
-        """The session as committed, or None. Raises ServiceUnavailable for a record that a newer release wrote."""
+    async def load(self, session: bytes, begins: bool = False) -> StoredSession | None:
+        """The session as committed, or None. begins: for new work, which does not wait for a store that is away.
+
+        Raises ServiceUnavailable for a record that a newer release wrote.
+        """
         ...
 
     async def ping(self) -> None:

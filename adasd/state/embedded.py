@@ -12,7 +12,8 @@ import sys
 import tempfile
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -53,7 +54,7 @@ class PrivateRedis:
     """How to start one private Redis, and how to see that it answers. Starting it is the caller's.
 
     directory: of the socket; mode 0700 keeps others out. maxmemory: as in redis.conf; beyond it, writes are refused.
-    data: where an append-only file is kept between runs; None keeps nothing.
+    data: where an append-only file is kept between runs, written before a command is answered; None keeps nothing.
     """
 
     executable: Path
@@ -81,6 +82,7 @@ class PrivateRedis:
             "unixsocketperm": "700",
             "dir": str(self.data or self.directory),
             "appendonly": "yes" if self.data else "no",
+            "appendfsync": "always",
             "save": "",
             "maxmemory": self.maxmemory,
             "maxmemory-policy": "noeviction",
@@ -167,6 +169,25 @@ class EmbeddedRedis:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+    def kill(self) -> None:
+        """SIGKILL, as if its machine had failed; `start` brings it back with what its data folder has."""
+        process, self._process = self._process, None
+        if process is not None:
+            assert process.stdin is not None
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            process.stdin.close()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stopped, as if its machine slept: connections stay, and nobody answers."""
+        assert self._process is not None, "only what runs can be paused"
+        os.killpg(self._process.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.killpg(self._process.pid, signal.SIGCONT)
 
     def log_tail(self) -> str:
         """The last lines that Redis wrote."""

@@ -2,7 +2,8 @@
 
     adasd:{<session hex>}:meta    hash: version, owner, epoch, round, length, prompt_length, parameters and models
                                   (JSON), principal, turn, counter:<name>, finish_reason, digest of the last write,
-                                  lease (when it lapses, ms of Redis' clock), taken (digest of the last take-over)
+                                  lease (when it lapses, ms of Redis' clock), taken (digest of the last take-over,
+                                  or of the creation)
     adasd:{<session hex>}:ids     little-endian uint32 per token, prompt first; only grows
     adasd:{<session hex>}:state   packed acceptance state, at most MAX_STATE_BYTES, patched in place
 
@@ -115,10 +116,12 @@ def commit_arguments(commit: Commit, channel: str, lives: Lives) -> list[bytes]:
     return [*guard, _digest([*guard, *change]), *lives.arguments(), channel.encode(), *change]
 
 
-def stored_tail(turn: bytes, epoch: bytes, length: bytes, ids: bytes, finish_reason: bytes, lease: int) -> Tail:
+def stored_tail(
+    turn: bytes, epoch: bytes, length: bytes, ids: bytes, finish_reason: bytes, lease: int, taken: bytes
+) -> Tail:
     """A reply of tail.lua. lease: milliseconds left."""
     reason = cast(FinishReason | None, finish_reason.decode() or None)
-    return Tail(int(turn), int(epoch), int(length), unpack_ids(ids), reason, lease / 1000)
+    return Tail(int(turn), int(epoch), taken, int(length), unpack_ids(ids), reason, lease / 1000)
 
 
 def stored_session(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from importlib import resources
@@ -14,7 +15,8 @@ from redis.exceptions import RedisError
 from adasd.core.errors import Conflict, ServiceUnavailable, SessionNotFound
 from adasd.state.announcements import Announcements
 from adasd.state.base import Claim, Commit, Ownership, SessionRecord, SessionStore, StoredSession, Tail
-from adasd.state.connection import StoreSettings, connect, error_code, meaning
+from adasd.state.connection import LONGEST_PAUSE_SECONDS, StoreSettings, connect, error_code, meaning
+from adasd.state.outage import Outage, StoreAway
 from adasd.state.record import (
     Lives,
     SessionKeys,
@@ -36,6 +38,10 @@ class RedisStore(SessionStore):
     Use it within one event loop and `close` it at the end. Every operation runs in a task of its own, so cancelling a
     caller neither cuts a command short nor leaves a commit half known: it runs to its end, within `settings.deadline`.
 
+    While Redis is away, what belongs to running work is repeated until it is back, or has been away for
+    `settings.deadline`; what begins work only for `settings.refuse_after`. Every script may be repeated: its digest, or
+    what it compares, tells a repetition.
+
     After a ServiceUnavailable a commit may have been applied or not; the same commit may be tried again.
     """
 
@@ -43,14 +49,18 @@ class RedisStore(SessionStore):
         self,
         url: str,
         settings: StoreSettings | None = None,
+        on_outage: Callable[[float], None] = lambda _: None,
         around: Callable[[str], AbstractContextManager[object]] = lambda _: _NOTHING,
     ) -> None:
-        """Connects with the first command. around: what each script, by its name, runs within.
+        """Connects with the first command. on_outage: told how long Redis was away, in seconds, once it is back.
+
+        around: what each script, by its name, runs within.
 
         Raises ValueError for a URL of another kind.
         """
         self._settings = settings or StoreSettings()
         self._around = around
+        self._outage = Outage(on_outage)
         self._lives = Lives(self._settings.ttl, self._settings.lease)
         self._client = connect(url, self._settings)
         self._announcements = Announcements(url, self._settings)
@@ -62,12 +72,12 @@ class RedisStore(SessionStore):
 
     async def create(self, record: SessionRecord, state: bytes, former: StoredSession | None = None) -> None:
         arguments = creation_arguments(record, state, self._lives, former)
-        _checked(await self._run("create", SessionKeys.of(record.session), arguments))
+        _checked(await self._run("create", SessionKeys.of(record.session), arguments, begins=True))
 
     async def renew(self, ownership: Ownership, release: bool = False) -> int:
         keys = SessionKeys.of(ownership.session)
         arguments = renewal_arguments(ownership, keys.channel, self._lives, release)
-        return int(_checked(await self._run("renew", keys, arguments)))
+        return int(_checked(await self._run("renew", keys, arguments, begins=release)))  # what ends does not wait
 
     async def take_over(self, session: bytes, owner: str, claim: Claim = "lapsed") -> tuple[Ownership, int]:
         arguments = take_over_arguments(owner, self._lives, claim)
@@ -78,8 +88,8 @@ class RedisStore(SessionStore):
         keys = SessionKeys.of(commit.session)
         return int(_checked(await self._run("commit", keys, commit_arguments(commit, keys.channel, self._lives))))
 
-    async def load(self, session: bytes) -> StoredSession | None:
-        flat, ids, state, lease = await self._run("load", SessionKeys.of(session), [])
+    async def load(self, session: bytes, begins: bool = False) -> StoredSession | None:
+        flat, ids, state, lease = await self._run("load", SessionKeys.of(session), [], begins)
         return stored_session(session, dict(zip(flat[::2], flat[1::2], strict=True)), ids, state, lease)
 
     async def tail(self, session: bytes, start: int) -> Tail | None:
@@ -90,7 +100,9 @@ class RedisStore(SessionStore):
         return self._announcements.of(SessionKeys.of(session).channel)
 
     async def ping(self) -> None:
-        await self._to_its_end(self._repeated(self._client.ping, attempts=1))
+        """Asks how it is now: once, and whatever is known."""
+        self._outage.trying()
+        await self._to_its_end(self._attempt(self._client.ping))
 
     async def close(self) -> None:
         """Let running operations finish, then disconnect; later ones raise ServiceUnavailable."""
@@ -99,14 +111,16 @@ class RedisStore(SessionStore):
         await self._announcements.close()
         await self._client.aclose()
 
-    async def _run(self, script: str, keys: SessionKeys, arguments: list[bytes]) -> Any:
-        """Every script may be repeated after a lost reply; `ping`, which asks how it is now, is not."""
+    async def _run(self, script: str, keys: SessionKeys, arguments: list[bytes], begins: bool = False) -> Any:
+        """begins: new work, which need not wait for a store that is away."""
 
         def call() -> Awaitable[Any]:
             return self._scripts[script](keys.all, arguments)
 
+        settings = self._settings
+        patience = min(settings.refuse_after, settings.deadline) if begins else settings.deadline
         with self._around(script):
-            return await self._to_its_end(self._repeated(call, self._settings.attempts))
+            return await self._to_its_end(self._repeated(call, patience))
 
     async def _to_its_end(self, operation: Coroutine[Any, Any, T]) -> T:
         if self._closed:
@@ -122,31 +136,43 @@ class RedisStore(SessionStore):
         if not task.cancelled():
             task.exception()  # seen: whoever waited for it may have been cancelled
 
-    async def _repeated(self, call: Callable[[], Awaitable[T]], attempts: int) -> T:
+    async def _repeated(self, call: Callable[[], Awaitable[T]], patience: float) -> T:
+        """The answer, or StoreAway once the store has been away for so many seconds."""
+        self._outage.require(patience)
+        begin, pause, why = time.monotonic(), self._settings.backoff, None
         try:
             async with asyncio.timeout(self._settings.deadline):
-                for attempt in range(1, attempts):
+                while True:
                     try:
                         return await self._attempt(call)
-                    except ServiceUnavailable:
-                        await asyncio.sleep(self._pause(attempt))
-                return await self._attempt(call)
-        except TimeoutError as error:
-            raise ServiceUnavailable(f"the session store took over {self._settings.deadline:g} s") from error
+                    except ServiceUnavailable as error:
+                        why = error
+                        if self._outage.seconds >= patience:
+                            break
+                    await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+                    pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+        except TimeoutError:
+            why = why or ServiceUnavailable("no answer in time")
+            self._outage.failed(begin, why)
+        raise StoreAway(self._outage.seconds) from why
 
     async def _attempt(self, call: Callable[[], Awaitable[T]]) -> T:
+        begin = time.monotonic()
         try:
-            return await call()
+            answer = await call()
         except (RedisError, OSError) as error:
             if error_code(error) == "READONLY":  # connected to a former primary: find the new one
                 await self._client.connection_pool.disconnect(inuse_connections=False)
-            if (known := meaning(error)) is None:
+            known = meaning(error)
+            if isinstance(known, ServiceUnavailable):
+                self._outage.failed(begin, known)
+            else:
+                self._outage.answered()
+            if known is None:
                 raise
             raise known from error
-
-    def _pause(self, attempt: int) -> float:
-        doubled: float = self._settings.backoff * 2 ** (attempt - 1)
-        return doubled * random.uniform(0.5, 1.0)
+        self._outage.answered()
+        return answer
 
 
 def _source(script: str) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import uvicorn
 
-from adasd.core.errors import AdasdError, ServiceUnavailable
+from adasd.core.errors import AdasdError, InvalidRequest, ServiceUnavailable
 from adasd.core.messages import ModelInfo
 from adasd.core.stopping import stopping_rule
 from adasd.core.verification import verification
@@ -96,7 +96,7 @@ async def serve(settings: GatewaySettings, metrics: GatewayMetrics, tracing: Tra
     text = await asyncio.to_thread(ChatText.load, settings.tokenizer)
     metrics.describe({"model": settings.names[0], "stopping": settings.stopping, "acceptance": settings.acceptance})
     async with AsyncExitStack() as stack:
-        store = RedisStore(settings.redis_url.get_secret_value(), settings.store, script_spans(tracing))
+        store = _store(settings, metrics, tracing)
         stack.push_async_callback(store.close)
         limits = ClientLimits(settings.redis_url.get_secret_value(), settings.store)
         stack.push_async_callback(limits.close)
@@ -114,6 +114,15 @@ async def serve(settings: GatewaySettings, metrics: GatewayMetrics, tracing: Tra
         edge = Edge(keys, limits, settings.origins, settings.metrics_need_key, settings.allowed_hosts)
         await _listen(settings, _services(settings, engine, Readiness(probes), edge))
     logger.info("costs of late, as a cost_profile: %s", costs.figures())
+
+
+def _store(settings: GatewaySettings, metrics: GatewayMetrics, tracing: Tracing) -> RedisStore:
+    """Raises InvalidRequest for a URL that names no Redis."""
+    try:
+        url = settings.redis_url.get_secret_value()
+        return RedisStore(url, settings.store, metrics.store_was_away, script_spans(tracing))
+    except ValueError as error:
+        raise InvalidRequest(f"redis_url: {error}", "redis_url") from None
 
 
 def _services(settings: GatewaySettings, engine: Engine, readiness: Readiness, edge: Edge) -> GatewayServices:

@@ -146,13 +146,14 @@ class Choice:
         self.entries: list[Entry] = []  # of tokens that were not told yet
         self._engine = engine
         self._turn = turn
+        self._created = False
         self._before = telling.times.arrived
 
     @property
     def ownership(self) -> Ownership | None:
-        """Under which the session may be run for this answer."""
-        begins = self._engine.ownership(self._turn) if self._turn is not None else None
-        return self.telling.ownership or begins
+        """Under which the session is run for this answer, or may be while it begins; None once that was lost."""
+        begins = self._turn is not None and not self._created
+        return self._engine.ownership(self._turn) if self._turn and begins else self.telling.ownership
 
     async def passages(self) -> AsyncGenerator[Passage, None]:
         """What the client is told; counted where the session begins here. Raises Conflict for one that was stopped."""
@@ -160,6 +161,7 @@ class Choice:
         if self._turn is not None:
             with self.telling.times.step("create"):
                 held = await self._engine.begin(self._turn)
+            self.telling.ownership, self._created = held.ownership, True
         async with aclosing(self.telling.passages(held)) as passages:
             async for passage in passages:
                 if self._turn is not None:

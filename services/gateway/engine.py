@@ -120,8 +120,8 @@ class Engine:
         return stored
 
     async def find(self, session: bytes, principal: str) -> StoredSession:
-        """Somebody's session. Raises SessionNotFound, for those of others too."""
-        stored = await self.store.load(session)
+        """Somebody's session, as a request asks for it. Raises SessionNotFound, for those of others too."""
+        stored = await self.store.load(session, begins=True)
         if stored is None or stored.record.principal != principal:
             raise SessionNotFound("no such session")
         return stored

@@ -88,6 +88,10 @@ class GatewayMetrics:
         self._requests = counter(f"{gateway}_requests", "Chat requests by outcome.", "outcome")
         self._resumes = counter(f"{gateway}_resumes", "Streams taken up again, by outcome.", "outcome")
         self._take_overs = counter(f"{gateway}_take_overs", "Sessions taken over from gateways that left them.")
+        self._outages = counter(
+            f"{gateway}_store_outages", "Times that the session store did not answer, and then did."
+        )
+        self._away = counter(f"{gateway}_store_outage_seconds", "For how long, once it was back.")
         self._errors = counter(f"{gateway}_errors", "Errors told to clients, by type.", "type")
         self._drafter_failures = counter(
             f"{gateway}_drafter_failures", "Rounds that lost their candidates, by error.", "type"
@@ -139,6 +143,12 @@ class GatewayMetrics:
     @_harmless
     def spans(self, outcome: Fate, count: int) -> None:
         self._spans.labels(outcome).inc(count)
+
+    @_harmless
+    def store_was_away(self, seconds: float) -> None:
+        """The session store answers again after so long."""
+        self._outages.inc()
+        self._away.inc(seconds)
 
     def refused(self, kind: str) -> None:
         """A chat request that was not admitted."""

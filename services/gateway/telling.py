@@ -155,17 +155,17 @@ class Telling:
     async def _follow(self) -> AsyncGenerator[Passage, None]:
         """What others commit, until the text ends or nobody holds the session any more."""
         transcript, give_up = self._transcript(), time.monotonic() + self._resume_wait
-        epoch: int | None = None
+        writer: tuple[int, bytes] | None = None
         async with self._store.announcements(self.session.id) as changed:
             while True:
                 self._go_on()
                 changed.clear()
                 tail = await self._tail(transcript.context.base)
-                if epoch not in (None, tail.epoch) or tail.length < transcript.context.base:
+                if writer not in (None, tail.writer) or tail.length < transcript.context.base:
                     # Should the store have lost its end, another owner may have written another one.
                     transcript = self._transcript()
                     tail = await self._tail(transcript.context.base)
-                epoch = tail.epoch
+                writer = tail.writer
                 await _replay(transcript, tail.ids)
                 if tail.finish_reason is not None:
                     yield await self._end(transcript)

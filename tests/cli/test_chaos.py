@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from adasd.cli.chaos import Case, Findings, differences
+from adasd.cli.findings import Case, Findings, differences
 from adasd.cli.resuming import Told
 
 USAGE = {"prompt_tokens": 2, "completion_tokens": 3, "total_tokens": 5}

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -147,6 +148,48 @@ def test_redis_restarts_with_its_data_and_nothing_is_lost(many: Fleet, client: R
 
     told = client.converse(body(temperature=0), at(40, 90)(restart))
     assert (told.text, told.finish, told.usage) == (expected.text, expected.finish, expected.usage)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["killed", "paused"])
+def test_redis_goes_away_for_seconds_and_comes_back_with_its_data(
+    many: Fleet, client: ResumingClient, how: str
+) -> None:
+    expected = client.converse(body(temperature=0))
+
+    def strike(_: int) -> None:
+        if how == "killed":
+            many.redis.kill()
+            time.sleep(3)
+            many.redis.start()
+        else:
+            with many.redis.paused():
+                time.sleep(3)
+
+    told = client.converse(body(temperature=0), at(40)(strike))
+    assert (told.text, told.finish, told.usage) == (expected.text, expected.finish, expected.usage)
+    assert told.repeated == 0
+
+
+@pytest.mark.slow
+def test_the_last_drafter_dies_and_the_targets_own_texts_stay(many: Fleet, client: ResumingClient) -> None:
+    """Longer than seeded requests wait for one: both rules go on without candidates."""
+    asked = [body(**RULES[rule]) for rule in ("greedy", "coupled")]
+    expected = [client.converse(one) for one in asked]
+    drafters = ("drafter-0", "drafter-1")
+    with ThreadPoolExecutor() as pool:
+        struck = threading.Barrier(3)
+        answers = [pool.submit(client.converse, one, at(20)(lambda _: struck.wait(60) and None)) for one in asked]
+        struck.wait(60)
+        for drafter in drafters:
+            many.kill(drafter)
+        told = [answer.result() for answer in answers]
+    for drafter in drafters:
+        many.children[drafter].start()
+    assert [(one.text, one.finish, one.usage) for one in told] == [
+        (one.text, one.finish, one.usage) for one in expected
+    ]
+    many.wait_ready()
 
 
 @pytest.mark.slow

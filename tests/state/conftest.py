@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 import pytest
 import redis.asyncio as redis
@@ -13,8 +14,10 @@ from adasd.state.embedded import EmbeddedRedis
 from adasd.state.redis_store import RedisStore
 from tests.state.proxy import Proxy
 
-PATIENT = StoreSettings(connect_timeout=30, reply_timeout=30, deadline=60, attempts=3, backoff=0.01)
-"""Nothing is late on a busy machine; attempts are few."""
+PATIENT = StoreSettings(connect_timeout=30, reply_timeout=30, deadline=60, backoff=0.01)
+"""Nothing is late on a busy machine, and an outage is waited out."""
+HASTY = replace(PATIENT, deadline=0.5)
+"""What does not answer is soon given up."""
 
 OpenStore = Callable[..., RedisStore]
 

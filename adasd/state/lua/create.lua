@@ -29,7 +29,7 @@ end
 -- A full Redis judges a script by its first write: SET it refuses, DEL it would let through, and all that follows.
 redis.call('SET', ids, prompt, 'EX', ttl)
 redis.call('DEL', meta)
-redis.call('HSET', meta, 'digest', digest, 'lease', string.format('%.0f', now + lease), unpack(ARGV, 8))
+redis.call('HSET', meta, 'digest', digest, 'taken', digest, 'lease', string.format('%.0f', now + lease), unpack(ARGV, 8))
 redis.call('SET', state, packed, 'EX', ttl)
 redis.call('EXPIRE', meta, ttl)
 return 'OK'

@@ -111,7 +111,10 @@ async def gateway_of(
     draft: str = TARGET + STRANGER,
 ) -> AsyncIterator[Gateway]:
     """One gateway of several over one Redis, with models of its own. prior: the costs stated to it."""
-    peers, store = LocalPeers(replica(draft), replica(spec)), RedisStore(redis_url, settings, script_spans(tracing))
+    peers, store = (
+        LocalPeers(replica(draft), replica(spec)),
+        RedisStore(redis_url, settings, around=script_spans(tracing)),
+    )
     readiness = Readiness({"verifier": present, "drafter": present, "redis": store.ping})
     await readiness.probe()
     engine = Engine(text, peers, store, GatewayMetrics(), owner, LiveCosts(prior), tracing=tracing)

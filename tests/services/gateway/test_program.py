@@ -22,7 +22,9 @@ from adasd.core.errors import InvalidRequest
 from adasd.rpc.tls import ServerTls
 from adasd.runtime.toy import ToySpec, write_toy_model
 from services.environment import read_settings
+from services.gateway.__main__ import _store
 from services.gateway.admission import Rules
+from services.gateway.metrics import GatewayMetrics
 from services.gateway.schema import Speculation
 from services.gateway.security import LOOPBACK_HOSTS
 from services.gateway.server import DrainingServer, https_options
@@ -71,6 +73,15 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
 def test_wrong_settings_are_refused_by_name(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     with pytest.raises(InvalidRequest, match=f"ADASD_GATEWAY_{name.upper()}"):
         settings(monkeypatch, **{name: value})
+
+
+@pytest.mark.parametrize(
+    "url", ["redis+cluster://:secret@one:6379", "redis+sentinel://:secret@one", "http://:secret@x"]
+)
+def test_a_redis_url_of_another_kind_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    with pytest.raises(InvalidRequest, match="redis_url: ") as refused:
+        _store(settings(monkeypatch, redis_url=url), GatewayMetrics())
+    assert "secret" not in str(refused.value)
 
 
 def test_an_open_gateway_on_loopback_answers_to_its_own_names_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,11 +128,11 @@ async def test_a_follower_elsewhere_keeps_an_answer_alive(
     gateway: Gateway, other: Gateway, server: httpx.AsyncClient
 ) -> None:
     gateway.peers.held = {n: asyncio.Event() for n in (3, 4)}
-    session, name = await leave(server, max_tokens=60, resumable={"window_s": 0.3})
+    session, name = await leave(server, max_tokens=60, resumable={"window_s": 3})
     following = asyncio.create_task(resume(other, session, name))
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(0.5)
     gateway.peers.held[3].set()  # the commit tells that somebody follows
-    await asyncio.sleep(0.28)
+    await asyncio.sleep(2.6)
     assert (await status(gateway, session))["status"] == "running"
     gateway.peers.held[4].set()
     assert told(await following).finish in ("stop", "length")
