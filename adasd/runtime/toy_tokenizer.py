@@ -17,9 +17,12 @@ FREQUENT = " etaoinshrdlucmfwypvbgkjqxz.,'\n-\"!:;()0123456789TAISHWBMCENDLOFPRG
 """Characters of small vocabularies, most frequent in English first."""
 
 CHAT_TEMPLATE = (
-    "{% for message in messages %}{{ message['role'] + ': ' + message['content'] + '\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
+    "{% if tools %}{% for tool in tools %}{{ 'tool: ' + tool['function'] | tojson + '\n' }}{% endfor %}{% endif %}"
+    "{% for message in messages %}{{ message['role'] + ': ' + message['content'] | default('') }}"
+    "{% for call in message['tool_calls'] %}{{ '<tool_call>' + call['function'] | tojson + '</tool_call>' }}"
+    "{% endfor %}{{ '\n' }}{% endfor %}{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
 )
+"""Tools and calls in the way of Hermes."""
 
 
 def toy_tokens(vocabulary: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,12 +14,15 @@ from adasd.core.messages import ModelInfo
 from adasd.core.stopping import StoppingRule, stopping_rule
 from adasd.core.types import Processing, SamplingParams
 from adasd.core.verification import verification
+from services.gateway.call_grammar import grammar_of, schema_of
 from services.gateway.completions_schema import Prompt, parse_completion_request
 from services.gateway.costs import LiveCosts
-from services.gateway.request import SESSION_BYTES, GenerationRequest
-from services.gateway.schema import Asked, Message, Speculation, parse_chat_request
+from services.gateway.messages import Message
+from services.gateway.request import SESSION_BYTES, Calls, GenerationRequest
+from services.gateway.schema import Asked, ChatRequest, Speculation, parse_chat_request
 from services.gateway.structured import Wanted
 from services.gateway.text import ChatText, Check, any_length
+from services.gateway.tools import Tool, named_results
 
 SEED_BITS = 64
 
@@ -85,6 +89,7 @@ class _Outline:
     context_length: int
     eos_ids: frozenset[int]
     pinned: bool
+    calls: Calls | None = None
 
     def generation(self, asked: Asked, prompt: tuple[int, ...], max_tokens: int, choice: int) -> GenerationRequest:
         """One choice."""
@@ -100,6 +105,7 @@ class _Outline:
             stop=asked.stop,
             seeded=asked.seed is not None,
             top_logprobs=asked.wanted_logprobs,
+            calls=self.calls,
         )
 
 
@@ -124,10 +130,25 @@ class Admission:
         if name not in self.names:
             raise ModelNotFound(f"no model {name!r} here; served: {', '.join(self.names)}", "model")
 
-    def prompt(self, messages: Sequence[Message], check: Check = any_length) -> tuple[int, ...]:
+    def prompt(
+        self, messages: Sequence[Message], tools: Sequence[Tool] = (), check: Check = any_length
+    ) -> tuple[int, ...]:
         """Token ids of a chat, up to where the assistant begins. check: as `ChatText.encode`. Raises InvalidRequest."""
-        self.limits.check([message.content for message in messages])
-        return self.text.encode([message.for_template() for message in messages], check)
+        self.limits.check([message.content or "" for message in messages])
+        self.limits.check([tool.text for tool in tools], "tools", "")
+        self._require_recall(messages)
+        if tools:
+            self.text.calling.require()
+        results = named_results(messages)
+        written = [message.for_template(results.get(place)) for place, message in enumerate(messages)]
+        return self.text.encode(written, [tool.for_template() for tool in tools] or None, check)
+
+    def _require_recall(self, messages: Sequence[Message]) -> None:
+        """Raises InvalidRequest for calls of earlier turns, where the model's template would not show them."""
+        for place, message in enumerate(messages) if not self.text.calling.recalled else ():
+            if message.tool_calls or message.role == "tool":
+                path = f"messages[{place}].{'tool_calls' if message.tool_calls else 'role'}"
+                raise InvalidRequest(f"{path}: this model's chat template knows no calls of tools", path)
 
     def admit(self, body: bytes, target: ModelInfo) -> Admitted:
         """Parse, check, tokenise a chat. Takes as long as the prompt is long: not for the event loop.
@@ -135,14 +156,33 @@ class Admission:
         Raises InvalidRequest naming the parameter, ModelNotFound, ContextLengthExceeded.
         """
         chat = parse_chat_request(body)
-        outline = self._outline(chat, target)
-        prompt = self.prompt(chat.messages, partial(_require_room, target.context_length, "messages", "at least "))
-        return self._admitted(chat, outline, [prompt], [""], "messages")
+        wanted = self._wanted_calls(chat) if chat.calls_follow_schemas else chat.wanted_grammar
+        outline = replace(self._outline(chat, target, wanted), calls=self._calls(chat))
+        check = partial(_require_room, target.context_length, "messages", "at least ")
+        return self._admitted(chat, outline, [self.prompt(chat.messages, chat.offered, check)], [""], "messages")
+
+    def _calls(self, chat: ChatRequest) -> Calls | None:
+        """What calls the answer may hold. Raises InvalidRequest."""
+        if not chat.offered:
+            return None
+        names = tuple(function.name for function in chat.callable)
+        return Calls(self.text.calling.require().name, names, chat.parallel_tool_calls)
+
+    def _wanted_calls(self, chat: ChatRequest) -> Wanted:
+        """Calls as their functions' schemas have them. Raises InvalidRequest naming the function at fault."""
+        form = self.text.calling.require()
+        several = chat.parallel_tool_calls and chat.tool_choice in ("auto", "required")
+        for place, tool in enumerate(chat.tools):
+            path = f"tools[{place}].function.parameters"
+            if tool.function in chat.callable:
+                self._grammar(Wanted.of("json_schema", json.dumps(schema_of(tool.function)), path), self.text.eos_ids)
+        lark = grammar_of(form, chat.callable, self.text.literal, chat.must_call, several)
+        return Wanted.of("lark", lark, "tools")
 
     def admit_completion(self, body: bytes, target: ModelInfo) -> Admitted:
         """As `admit`, of texts that go on."""
         asked = parse_completion_request(body)
-        outline = self._outline(asked, target)
+        outline = self._outline(asked, target, asked.wanted_grammar)
         self.limits.check([prompt for prompt in asked.prompt if isinstance(prompt, str)], "prompt", "")
         prompts = [self._ids(prompt, target) for prompt in asked.prompt]
         echoes = [self._text(prompt) if asked.echo else "" for prompt in asked.prompt]
@@ -158,12 +198,12 @@ class Admission:
     def _text(self, prompt: Prompt) -> str:
         return prompt if isinstance(prompt, str) else self.text.decode(prompt)
 
-    def _outline(self, asked: Asked, target: ModelInfo) -> _Outline:
+    def _outline(self, asked: Asked, target: ModelInfo, wanted: Wanted | None) -> _Outline:
         """Check all but the prompts."""
         self.require_model(asked.model)
         rules = self.rules.overridden(asked.speculation)
         eos_ids = self.text.eos_ids | set(target.eos_ids)
-        grammar = self._grammar(asked.wanted_grammar, eos_ids)
+        grammar = self._grammar(wanted, eos_ids)
         sampling = _sampling(asked, eos_ids, target.vocabulary, grammar)
         pinned = _depends_on_costs(rules, sampling) and asked.seed is not None
         stopping = stopping_rule(rules.stopping, rules.max_candidates, self.costs.source(pinned))

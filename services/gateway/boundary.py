@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 
 from adasd.core.types import FinishReason
 from services.gateway.detokenizer import Detokenizer
+from services.gateway.parts import Part
 
 
 class StopString:
@@ -95,6 +96,14 @@ class Boundary:
         pieces = tuple(self._pieces)
         self._pieces.clear()
         return pieces
+
+    def take_parts(self, pieces: Sequence[str]) -> tuple[tuple[Part, ...], ...]:
+        """What a client is told of each of these tokens, as `take_pieces` gave them."""
+        return tuple((Part(piece),) if piece else () for piece in pieces)
+
+    def told_reason(self, finish: FinishReason) -> str:
+        """Why the text ended, as its client is told."""
+        return finish
 
     def _advance(self, token: int) -> FinishReason | None:
         self._remaining -= 1

@@ -18,6 +18,7 @@ from services.gateway.completion import Completion
 from services.gateway.engine import Engine
 from services.gateway.errors import error_response
 from services.gateway.metrics import Outcome
+from services.gateway.parts import Part
 from services.gateway.readiness import Capacity
 from services.gateway.sse import ClientGone, Reply, while_client_listens
 from services.gateway.transcript import Passage
@@ -105,7 +106,7 @@ class Answer(Response):
                 if self._stream:
                     await self._show(choice, passage, reply)
                 else:
-                    choice.text.extend(passage.pieces)
+                    choice.parts.extend(part for part, _ in passage.parts)
                 if passage.end is not None:  # told before the services let go of the session
                     await self._finish(choice, passage, passage.end, reply)
 
@@ -115,15 +116,19 @@ class Answer(Response):
             if (beginning := choice.writer.beginning()) is not None:
                 await self._event(reply, self._completion.chunk(beginning), choice.telling.beginning)
         traced = choice.session.presentation.trace and passage.step is not None
-        if any(passage.pieces) or traced or (passage.end is not None and choice.entries):
-            await self._event(reply, self._completion.passage_chunk(choice, passage), str(passage.position))
+        parts = passage.parts
+        if not parts and (traced or (passage.end is not None and choice.entries)):
+            parts = ((Part(), passage.position),)
+        for number, (part, position) in enumerate(parts, 1):
+            last = passage if number == len(parts) else None
+            await self._event(reply, self._completion.part_chunk(choice, part, last), str(position))
 
     async def _finish(self, choice: Choice, passage: Passage, end: GenerationState, reply: Reply) -> None:
-        choice.finished(end)
+        choice.finished(end, passage.finish)
         name, completion = str(passage.position), self._completion
         last = all(other.end is not None for other in self._choices)
         if self._stream:
-            await self._event(reply, completion.chunk(choice.writer.piece("", (), end.finish_reason)), name)
+            await self._event(reply, completion.chunk(choice.writer.piece(Part(), (), choice.finish)), name)
             if last and choice.session.presentation.include_usage:
                 await self._event(reply, completion.usage_chunk(), name)
             if last:

@@ -12,7 +12,9 @@ from adasd.core.errors import Conflict
 from adasd.core.progress import GenerationState
 from adasd.core.types import TokenLogprobs
 from adasd.state.base import Ownership
+from services.gateway.call_writer import CallWriter
 from services.gateway.engine import Engine, Turn
+from services.gateway.parts import Part
 from services.gateway.sessions import Session
 from services.gateway.spelling import Spelling
 from services.gateway.telling import Telling
@@ -38,12 +40,12 @@ class Writer(ABC):
         """The choice of a stream's first event, if it has one of its own."""
 
     @abstractmethod
-    def piece(self, text: str, entries: Sequence[Entry], finish: str | None = None) -> Body:
+    def piece(self, part: Part, entries: Sequence[Entry], finish: str | None = None) -> Body:
         """The choice of an event. entries: of all tokens up to here that had none."""
 
     @abstractmethod
-    def whole(self, text: str, entries: Sequence[Entry], finish: str | None) -> Body:
-        """The choice of an answer that is not streamed."""
+    def whole(self, parts: Sequence[Part], entries: Sequence[Entry], finish: str | None) -> Body:
+        """The choice of an answer that is not streamed. parts: all of it."""
 
     @abstractmethod
     def _logprobs(self, entries: Sequence[Entry]) -> Body: ...
@@ -59,15 +61,28 @@ class Writer(ABC):
 class ChatWriter(Writer):
     """Choices of a chat."""
 
+    def __init__(self, session: Session, spelling: Spelling) -> None:
+        super().__init__(session, spelling)
+        self._calls = CallWriter(session) if session.generation.calls is not None else None
+
     def beginning(self) -> Body:
-        return {**self._choice((), None), "delta": {"role": "assistant", "content": ""}}
+        return {**self._choice((), None), "delta": {"role": "assistant", "content": None if self._calls else ""}}
 
-    def piece(self, text: str, entries: Sequence[Entry], finish: str | None = None) -> Body:
-        return {**self._choice(entries, finish), "delta": {} if finish else {"content": text}}
+    def piece(self, part: Part, entries: Sequence[Entry], finish: str | None = None) -> Body:
+        return {**self._choice(entries, finish), "delta": {} if finish else self._delta(part)}
 
-    def whole(self, text: str, entries: Sequence[Entry], finish: str | None) -> Body:
-        message = {"role": "assistant", "content": text, "refusal": None}
+    def whole(self, parts: Sequence[Part], entries: Sequence[Entry], finish: str | None) -> Body:
+        text = "".join(part.text for part in parts if part.call is None)
+        calls = self._calls.whole(parts) if self._calls else []
+        content = text or (None if calls else "")
+        message = {"role": "assistant", "content": content, "refusal": None} | ({"tool_calls": calls} if calls else {})
         return {**self._choice(entries, finish), "message": message}
+
+    def _delta(self, part: Part) -> Body:
+        if part.call is None:
+            return {"content": part.text}
+        assert self._calls is not None, "calls are read where there may be some"
+        return {"tool_calls": [self._calls.delta(part)]}
 
     def _logprobs(self, entries: Sequence[Entry]) -> Body:
         return {"content": [self._entry(*entry) for entry in entries], "refusal": None}
@@ -92,13 +107,14 @@ class TextWriter(Writer):
         self._characters = 0
 
     def beginning(self) -> Body | None:
-        return self.piece(self._presentation.echo, ()) if self._presentation.echo else None
+        return self.piece(Part(self._presentation.echo), ()) if self._presentation.echo else None
 
-    def piece(self, text: str, entries: Sequence[Entry], finish: str | None = None) -> Body:
-        return {**self._choice(entries, finish), "text": text}
+    def piece(self, part: Part, entries: Sequence[Entry], finish: str | None = None) -> Body:
+        return {**self._choice(entries, finish), "text": part.text}
 
-    def whole(self, text: str, entries: Sequence[Entry], finish: str | None) -> Body:
-        return self.piece(self._presentation.echo + text, entries, finish)
+    def whole(self, parts: Sequence[Part], entries: Sequence[Entry], finish: str | None) -> Body:
+        text = self._presentation.echo + "".join(part.text for part in parts)
+        return self.piece(Part(text), entries, finish)
 
     def _logprobs(self, entries: Sequence[Entry]) -> Body:
         texts: list[str] = []
@@ -131,7 +147,8 @@ class TextWriter(Writer):
 class Choice:
     """One choice on its way to a client. turn: what it begins; None where a session is only told.
 
-    tokens: of it that the client has. end: the state behind its text, once that has ended.
+    tokens: of it that the client has. end: the state behind its text, once that has ended, for the reason `finish`.
+    parts: of an answer that is told at once.
     """
 
     def __init__(self, engine: Engine, telling: Telling, turn: Turn | None = None) -> None:
@@ -142,7 +159,8 @@ class Choice:
         self.begun = telling.resumed  # whether the client has had what a stream begins with
         self.tokens = 0
         self.end: GenerationState | None = None
-        self.text: list[str] = []
+        self.finish: str | None = None
+        self.parts: list[Part] = []
         self.entries: list[Entry] = []  # of tokens that were not told yet
         self._engine = engine
         self._turn = turn
@@ -175,11 +193,11 @@ class Choice:
         entries, self.entries = self.entries, []
         return entries
 
-    def finished(self, end: GenerationState) -> None:
+    def finished(self, end: GenerationState, reason: str | None) -> None:
         """The text has ended. Raises Conflict where it was not allowed to."""
         if end.finish_reason == "cancelled":
             raise Conflict("the session was stopped")
-        self.end = end
+        self.end, self.finish = end, reason
 
     def _count(self, passage: Passage) -> None:
         metrics, now = self._engine.metrics, time.perf_counter()

@@ -9,6 +9,7 @@ from typing import Any
 from adasd.core.progress import Counters, GenerationState
 from services.gateway.admission import Rules
 from services.gateway.choices import Choice
+from services.gateway.parts import Part
 from services.gateway.round_times import RoundTimes
 from services.gateway.sessions import Kind, Presentation, Session
 from services.gateway.transcript import Passage
@@ -100,10 +101,10 @@ class Completion:
             return chunk
         return {**chunk, "usage": usage(self._sessions, self._tokens) if self._presentation.continuous_usage else None}
 
-    def passage_chunk(self, choice: Choice, passage: Passage) -> Body:
-        """What a choice goes on with."""
-        chunk = self.chunk(choice.writer.piece("".join(passage.pieces), choice.taken()))
-        if self._presentation.trace and passage.step is not None:
+    def part_chunk(self, choice: Choice, part: Part, passage: Passage | None) -> Body:
+        """What a choice goes on with. passage: whose last part it is, if it is the last of one."""
+        chunk = self.chunk(choice.writer.piece(part, choice.taken()))
+        if self._presentation.trace and passage is not None and passage.step is not None:
             chunk["adasd"] = _trace(passage, choice.telling.times)
         return chunk
 
@@ -112,10 +113,7 @@ class Completion:
 
     def body(self) -> Body:
         """The whole answer."""
-        choices = [
-            choice.writer.whole("".join(choice.text), choice.taken(), end.finish_reason)
-            for choice, end in zip(self.choices, self._ends, strict=True)
-        ]
+        choices = [choice.writer.whole(choice.parts, choice.taken(), choice.finish) for choice in self.choices]
         return {**self._head(streamed=False), "choices": choices, **self._account()}
 
     def _account(self) -> Body:

@@ -1,7 +1,8 @@
 """Keeps client text plain: a prompt's control tokens come from the chat template, never from a message.
 
-Message contents are marked before the template sees them. In the rendered prompt every control token outside a mark is
-the template's; only those are encoded as their ids, through stand-ins that no text can contain.
+Message contents, and what is told of tools, are marked before the template sees them. In the rendered prompt every
+control token outside a mark is the template's; only those are encoded as their ids, through stand-ins that no text can
+contain.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from services.gateway.token_bounds import TokenBound
 
 OPEN, CLOSE = "\ufdd0", "\ufdd1"
 """Unicode noncharacters, reserved for use inside a program; a message loses them."""
+_ESCAPED = ((r"\ufdd0", OPEN), (r"\ufdd1", CLOSE))
+"""As JSON and Python may write them in quotes, which templates do to tools."""
 
 
 def control_tokens(tokenizer: Tokenizer, literals: Iterable[str]) -> dict[str, int]:
@@ -46,6 +49,7 @@ class PromptEncoder:
         """A message content with its control tokens marked, one that only begins at its very end included."""
         content = content.replace(OPEN, "").replace(CLOSE, "")
         content = self._control.sub(f"{OPEN}\\g<0>{CLOSE}", content)
+        content = content.replace(r"\ufdd", rf"\uf{CLOSE}dd")  # a client's own escape is none
         text = content.rstrip()
         if any(text[-length:] in self._beginnings for length in range(1, self._longest + 1)):
             return f"{text}{CLOSE}{content[len(text) :]}"
@@ -57,6 +61,8 @@ class PromptEncoder:
 
     def encode(self, prompt: str) -> list[int]:
         """Token ids of a rendered prompt; nothing is added, the template writes what it wants."""
+        for escaped, noncharacter in _ESCAPED:
+            prompt = prompt.replace(escaped, noncharacter)
         if OPEN not in prompt and CLOSE not in prompt:
             return _ids(self._tokenizer, prompt)
         encoded = _ids(self._guarded, self._marked.sub(_stand_in, prompt))

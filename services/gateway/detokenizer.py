@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -51,6 +52,11 @@ class Decoder:
         """A detokenizer for one text."""
         return IncrementalDetokenizer(self)
 
+    def marked(self, marks: Collection[str]) -> Detokenizer:
+        """A detokenizer for one text in which these control tokens are shown."""
+        found = {token: mark for mark in marks if (token := self.tokenizer.token_to_id(mark)) in self.silent}
+        return MarkedDetokenizer(self, found) if found else self.start()
+
     def text(self, ids: list[int]) -> str:
         text: str = self.tokenizer.decode(ids, skip_special_tokens=True)
         return text
@@ -63,6 +69,28 @@ class Decoder:
     def has_text(self, token: int) -> bool:
         """False for special tokens and for padding ids, of which decoders know nothing."""
         return token not in self.silent and self.tokenizer.id_to_token(token) is not None
+
+
+class MarkedDetokenizer:
+    """As `IncrementalDetokenizer`, but that these special tokens do have a text, and divide that around them.
+
+    marks: ids and their texts.
+    """
+
+    def __init__(self, decoder: Decoder, marks: Mapping[int, str]) -> None:
+        self._decoder = decoder
+        self._marks = marks
+        self._between = decoder.start()
+
+    def push(self, token: int) -> str:
+        mark = self._marks.get(token)
+        if mark is None:
+            return self._between.push(token)
+        before, self._between = self._between.flush(), self._decoder.start()
+        return before + mark
+
+    def flush(self) -> str:
+        return self._between.flush()
 
 
 class IncrementalDetokenizer:

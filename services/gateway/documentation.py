@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from services.gateway.completions_schema import CompletionRequest
 from services.gateway.fields import Strict
+from services.gateway.messages import Message
 from services.gateway.neutral import (
     COMPLETIONS_FIELDS,
     MESSAGE_FIELDS,
@@ -20,7 +21,7 @@ from services.gateway.neutral import (
     Neutral,
 )
 from services.gateway.replies import ChatCompletionChunk, Error, NotReady, Ready, TextCompletionChunk
-from services.gateway.schema import ChatRequest, Message, StreamOptions, TokenizeRequest
+from services.gateway.schema import ChatRequest, StreamOptions, TokenizeRequest
 from services.gateway.structured import StructuredOutputs
 
 Document = dict[str, Any]

@@ -1,6 +1,6 @@
 """Fields that are not honoured, each with the values that ask for nothing: those pass, any other value is refused.
 
-Clients send such values without being asked (`store: false`, `tools: []`); null always asks for nothing.
+Clients send such values without being asked (`store: false`, `functions: []`); null always asks for nothing.
 """
 
 from __future__ import annotations
@@ -20,15 +20,12 @@ REQUEST_FIELDS: Mapping[str, Neutral] = {
     "metadata": ({},),
     "modalities": (["text"],),
     "moderation": (),
-    "parallel_tool_calls": (True, False),
     "prediction": (),
     "prompt_cache_options": (),
     "prompt_cache_retention": (),
     "reasoning_effort": ("none",),
     "service_tier": ("auto", "default"),
     "store": (False,),
-    "tool_choice": ("none", "auto"),
-    "tools": ([],),
     "verbosity": ("medium",),
     "web_search_options": (),
     # Sent by clients of other servers
@@ -50,8 +47,8 @@ REQUEST_FIELDS: Mapping[str, Neutral] = {
 
 _OF_CHATS = {
     "add_generation_prompt", "audio", "chat_template", "chat_template_kwargs", "continue_final_message", "documents",
-    "echo", "function_call", "functions", "modalities", "moderation", "parallel_tool_calls", "prediction",
-    "reasoning_effort", "tool_choice", "tools", "verbosity", "web_search_options",
+    "echo", "function_call", "functions", "modalities", "moderation", "prediction",
+    "reasoning_effort", "verbosity", "web_search_options",
 }  # fmt: skip
 
 COMPLETIONS_FIELDS: Mapping[str, Neutral] = {
@@ -65,11 +62,8 @@ MESSAGE_FIELDS: Mapping[str, Neutral] = {
     "annotations": ([],),
     "audio": (),
     "function_call": (),
-    "name": (),
     "reasoning_content": ("",),
     "refusal": (),
-    "tool_call_id": (),
-    "tool_calls": ([],),
 }
 
 TOKENIZE_FIELDS: Mapping[str, Neutral] = {
@@ -80,7 +74,6 @@ TOKENIZE_FIELDS: Mapping[str, Neutral] = {
     "continue_final_message": (False,),
     "mm_processor_kwargs": ({},),
     "return_token_strs": (False,),
-    "tools": ([],),
 }
 
 STREAM_FIELDS: Mapping[str, Neutral] = {"include_obfuscation": (False,)}

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 FinishReason = Literal["stop", "length"]
+ChatFinishReason = Literal["stop", "length", "tool_calls"]
 
 
 class _Reply(BaseModel):
@@ -90,17 +91,33 @@ class TextLogprobs(_Reply):
     text_offset: list[int]
 
 
+class CalledFunction(_Reply):
+    """arguments: a JSON object, exactly as the model wrote it; only where its text was cut off it may not be whole."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(_Reply):
+    id: str
+    type: Literal["function"]
+    function: CalledFunction
+
+
 class AssistantMessage(_Reply):
+    """content: null where there are only calls."""
+
     role: Literal["assistant"]
-    content: str
+    content: str | None
     refusal: None
+    tool_calls: list[ToolCall] = []
 
 
 class Choice(_Reply):
     index: int
     message: AssistantMessage
     logprobs: ChatLogprobs | None
-    finish_reason: FinishReason
+    finish_reason: ChatFinishReason
 
 
 class ChatCompletion(_Reply):
@@ -115,16 +132,31 @@ class ChatCompletion(_Reply):
     metrics: Metrics
 
 
+class FunctionDelta(_Reply):
+    name: str | None = None
+    arguments: str
+
+
+class ToolCallDelta(_Reply):
+    """The first of a call has its id and its function's name, and no arguments yet."""
+
+    index: int
+    id: str | None = None
+    type: Literal["function"] | None = None
+    function: FunctionDelta
+
+
 class Delta(_Reply):
     role: Literal["assistant"] | None = None
     content: str | None = None
+    tool_calls: list[ToolCallDelta] = []
 
 
 class ChunkChoice(_Reply):
     index: int
     delta: Delta
     logprobs: ChatLogprobs | None
-    finish_reason: FinishReason | None
+    finish_reason: ChatFinishReason | None
 
 
 class ChatCompletionChunk(_Reply):

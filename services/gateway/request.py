@@ -13,12 +13,22 @@ SESSION_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
+class Calls:
+    """What calls the text may hold. form: name of a `CallFormat`. names: of the functions. parallel: more than one."""
+
+    form: str
+    names: tuple[str, ...]
+    parallel: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """session: 16 random bytes. prompt: token ids, fewer than `context_length`.
 
     acceptance: name of an acceptance method. max_tokens: at most the room that the prompt leaves.
     eos_ids: that end the text; none where EOS is ignored. stop: strings that end it.
     seeded: the client chose the seed, so the text must not depend on chance. top_logprobs: as of `VerifyRequest`.
+    calls: None where the text is only text.
     """
 
     session: bytes
@@ -32,6 +42,7 @@ class GenerationRequest:
     stop: tuple[str, ...]
     seeded: bool
     top_logprobs: int | None = None
+    calls: Calls | None = None
 
     @property
     def limit(self) -> int:

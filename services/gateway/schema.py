@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 import orjson
@@ -10,7 +10,8 @@ from pydantic import Field, ValidationError
 
 from adasd.core.errors import InvalidRequest
 from adasd.core.types import MAX_TOP_LOGPROBS
-from services.gateway.fields import Biases, Content, Count, ModelName, Stop, Strict
+from services.gateway.fields import Biases, Count, ModelName, Stop, Strict
+from services.gateway.messages import Message, check_messages
 from services.gateway.neutral import (
     MESSAGE_FIELDS,
     REQUEST_FIELDS,
@@ -20,6 +21,7 @@ from services.gateway.neutral import (
     without_neutral,
 )
 from services.gateway.structured import NamedSchema, ResponseFormat, StructuredOutputs, Wanted
+from services.gateway.tools import Function, NamedChoice, Tool, ToolChoice, Tools, check_tools
 
 MAX_CANDIDATES = 64
 MAX_CHOICES = 8
@@ -31,16 +33,6 @@ MAX_WINDOW_SECONDS = 3600.0
 
 StrictT = TypeVar("StrictT", bound=Strict)
 AskedT = TypeVar("AskedT", bound="Asked")
-
-
-class Message(Strict):
-    """One turn. `developer` is OpenAI's newer word for `system`."""
-
-    role: Literal["system", "developer", "user", "assistant"]
-    content: Content
-
-    def for_template(self) -> dict[str, str]:
-        return {"role": "system" if self.role == "developer" else self.role, "content": self.content}
 
 
 class StreamOptions(Strict):
@@ -129,10 +121,33 @@ class ChatRequest(Asked):
     """A chat whose every field is honoured."""
 
     messages: list[Message] = Field(min_length=1)
+    tools: Tools = []  # noqa: RUF012 - pydantic copies it
+    tool_choice: ToolChoice = "auto"
+    parallel_tool_calls: bool = True
     max_completion_tokens: int | None = Field(default=None, ge=1, lt=INT64)
     logprobs: bool = False
     top_logprobs: Count = Field(default=0, ge=0, le=MAX_TOP_LOGPROBS)
     response_format: ResponseFormat | None = None
+
+    @property
+    def offered(self) -> Sequence[Tool]:
+        """The tools that the model is told of."""
+        return () if self.tool_choice == "none" else self.tools
+
+    @property
+    def callable(self) -> Sequence[Function]:
+        """The functions that it may call."""
+        named = self.tool_choice.function.name if isinstance(self.tool_choice, NamedChoice) else None
+        return [tool.function for tool in self.offered if named in (None, tool.function.name)]
+
+    @property
+    def must_call(self) -> bool:
+        return self.tool_choice not in ("none", "auto")
+
+    @property
+    def calls_follow_schemas(self) -> bool:
+        """Whether that is asked for, by a choice or by a function of it."""
+        return self.must_call or any(function.strict for function in self.callable)
 
     @property
     def asked_tokens(self) -> int | None:
@@ -157,6 +172,7 @@ class TokenizeRequest(Strict):
     model: ModelName | None = None
     prompt: str | None = None
     messages: list[Message] | None = Field(default=None, min_length=1)
+    tools: Tools = []  # noqa: RUF012 - pydantic copies it
 
 
 class DetokenizeRequest(Strict):
@@ -175,6 +191,13 @@ def parse_chat_request(body: bytes) -> ChatRequest:
         raise InvalidRequest("max_tokens and max_completion_tokens are two names of one limit and differ", "max_tokens")
     if request.top_logprobs and not request.logprobs:
         raise InvalidRequest("top_logprobs is only allowed with logprobs set to true", "top_logprobs")
+    check_messages(request.messages)
+    check_tools(request.tools, request.tool_choice)
+    if request.offered and request.wanted_grammar is not None:
+        param = request.wanted_grammar.param.partition(".")[0]
+        raise InvalidRequest(f"{param} is not supported beside tools", param)
+    if request.calls_follow_schemas:
+        _check_end(request)
     return request
 
 

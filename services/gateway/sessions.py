@@ -18,7 +18,7 @@ from adasd.core.types import Processing, SamplingParams
 from adasd.state.base import SessionRecord, StoredSession
 from services.gateway.admission import Admitted, Rules
 from services.gateway.costs import LiveCosts
-from services.gateway.request import GenerationRequest
+from services.gateway.request import Calls, GenerationRequest
 from services.gateway.schema import ChatRequest
 from services.tracing import TRACEPARENT
 
@@ -135,6 +135,7 @@ class Session:
             stop=tuple(stored["stop"]),
             seeded=stored["seeded"],
             top_logprobs=stored.get("top_logprobs"),
+            calls=_calls(stored.get("calls")),
         )
         presentation = _picked(Presentation, stored.get("presentation", {}))
         window = stored.get("window", 0.0)
@@ -154,6 +155,7 @@ class Session:
                 "stop": list(request.stop),
                 "seeded": request.seeded,
                 "top_logprobs": request.top_logprobs,
+                "calls": request.calls and asdict(request.calls),
                 COST_PROFILE: self.cost_profile,
                 "presentation": asdict(self.presentation),
                 "window": self.window,
@@ -176,6 +178,10 @@ def _sampling(stored: Mapping[str, Any]) -> SamplingParams:
     if processing.get("grammar") is not None:
         processing["grammar"] = Grammar(**processing["grammar"])
     return _picked(SamplingParams, {**stored, "processing": _picked(Processing, processing)})
+
+
+def _calls(stored: Mapping[str, Any] | None) -> Calls | None:
+    return None if stored is None else _picked(Calls, {name: _tuples(value) for name, value in stored.items()})
 
 
 def _tuples(value: Any) -> Any:

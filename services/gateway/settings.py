@@ -27,7 +27,8 @@ from services.tracing import TracingSettings
 class GatewaySettings(BaseSettings):
     """drafter, verifier: addresses or `dns:///name:port`, several separated by commas.
 
-    tokenizer: model folder with tokenizer and template.
+    tokenizer: model folder with tokenizer and template. chat_template: a Jinja file instead of the folder's.
+    tool_parser: name of the format that the model writes calls in, if not as the template does.
 
     model_name, model_aliases (separated by commas): what clients call the model; the folder's name by default.
     stopping, acceptance, max_candidates: rules of requests that name none. cost_profile: JSON file of a `CostProfile`,
@@ -57,6 +58,8 @@ class GatewaySettings(BaseSettings):
     verifier: str = Field(min_length=1)
     redis_url: SecretStr
     tokenizer: Path
+    chat_template: Path | None = None
+    tool_parser: Literal["hermes", "mistral", "llama"] | None = None
     model_name: str | None = None
     model_aliases: str = ""
     host: str = "127.0.0.1"

@@ -104,7 +104,8 @@ class Telling:
         return passage
 
     def _transcript(self) -> Transcript:
-        return Transcript(self.session.generation, self._engine.text.detokenizer(), self._shown)
+        request = self.session.generation
+        return Transcript(request, self._engine.text.detokenizer(request.calls), self._shown)
 
     async def _run(self, held: Held) -> AsyncGenerator[Passage, None]:
         """Decode, from the last commit on."""

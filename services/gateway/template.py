@@ -53,6 +53,18 @@ def _environment() -> ImmutableSandboxedEnvironment:
     return environment
 
 
+def _marked(value: Any, mark: Callable[[str], str]) -> Any:
+    """Whatever may be in JSON, with all its texts marked, those of keys too."""
+    match value:
+        case str():
+            return mark(value)
+        case Mapping():
+            return {mark(name): _marked(inner, mark) for name, inner in value.items()}
+        case list() | tuple():
+            return [_marked(inner, mark) for inner in value]
+    return value
+
+
 def _as_written(text: str) -> str:
     return text
 
@@ -66,17 +78,21 @@ class ChatTemplate:
         self._variables = dict(variables)
         self.literals = _literals(environment, source)
 
-    def render(self, messages: Sequence[Mapping[str, str]], mark: Callable[[str], str] = _as_written) -> str:
-        """The prompt up to where the assistant begins. `mark` is applied to all that a message says but its role.
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        mark: Callable[[str], str] = _as_written,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> str:
+        """The prompt up to where the assistant begins. `mark` is applied to every text but the roles of messages.
 
         Raises InvalidRequest with the template's own message where it refuses the messages.
         """
-        marked = [
-            {name: value if name == "role" else mark(value) for name, value in message.items()} for message in messages
-        ]
+        marked = [{**_marked(message, mark), "role": message["role"]} for message in messages]
+        offered = _marked(tools, mark)
         try:
             return self._template.render(
-                messages=marked, tools=None, documents=None, add_generation_prompt=True, **self._variables
+                messages=marked, tools=offered, documents=None, add_generation_prompt=True, **self._variables
             )
         except jinja2.TemplateError as error:
             reason = error.message or type(error).__name__

@@ -10,6 +10,7 @@ from services.gateway.admission import Admission
 from services.gateway.body import Bodies
 from services.gateway.documentation import OF_TEXT, body_of, replies
 from services.gateway.errors import json_response
+from services.gateway.messages import check_messages
 from services.gateway.neutral import TOKENIZE_FIELDS, without_neutral
 from services.gateway.peers import Peers
 from services.gateway.replies import Text, Tokens
@@ -20,6 +21,7 @@ from services.gateway.schema import (
     messages_without_neutral,
     validated,
 )
+from services.gateway.tools import check_tools
 
 TOKENIZER_PATHS = ("/tokenize", "/detokenize")
 
@@ -53,7 +55,9 @@ def _ids(admission: Admission, asked: TokenizeRequest) -> tuple[int, ...]:
     if (asked.prompt is None) == (asked.messages is None):
         raise InvalidRequest("give one of prompt and messages", "prompt")
     if asked.messages is not None:
-        return admission.prompt(asked.messages)
+        check_messages(asked.messages)
+        check_tools(asked.tools, "auto")
+        return admission.prompt(asked.messages, asked.tools)
     assert asked.prompt is not None
     admission.limits.check([asked.prompt], "prompt", "")
     return admission.text.encode_text(asked.prompt)

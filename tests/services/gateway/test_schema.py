@@ -19,6 +19,14 @@ from services.gateway.schema import ChatRequest, parse_chat_request
 MINIMAL: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
 
+def called(name: str, arguments: object) -> dict[str, Any]:
+    return {"id": "1", "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+CALL = called("f", "{}")
+TOOL: dict[str, Any] = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+
+
 def parse(**fields: Any) -> ChatRequest:
     return parse_chat_request(orjson.dumps({**MINIMAL, **fields}))
 
@@ -60,7 +68,7 @@ def test_neutral_values_pass(name: str, value: object) -> None:
     [
         *[(name, {"unusual": "value"}) for name in REQUEST_FIELDS],
         ("store", True),
-        ("tool_choice", "required"), ("tools", [{}]),
+        ("tool_choice", "required"), ("tools", {}),
         ("modalities", ["text", "audio"]), ("service_tier", "flex"),
         ("echo", True), ("reasoning_effort", "high"), ("metadata", {"a": "b"}), ("nonsense", None),
     ],
@@ -112,15 +120,70 @@ def test_values_out_of_range_or_of_another_type_are_refused_by_name(name: str, v
         ({"role": "user", "content": [{"type": "text", "text": "a", "cache_control": {}}]}, "messages[0].content"),
         ({"role": "user", "content": 5}, "messages[0].content"),
         ({"role": "tool", "content": "x", "tool_call_id": "y"}, "messages[0].tool_call_id"),
-        ({"role": "tool", "content": "x"}, "messages[0].role"),
+        ({"role": "tool", "content": "x"}, "messages[0].tool_call_id"),
+        ({"role": "tool", "tool_call_id": "y"}, "messages[0].content"),
+        ({"role": "user", "content": "x", "tool_call_id": "y"}, "messages[0].tool_call_id"),
         ({"role": "robot", "content": "x"}, "messages[0].role"),
-        ({"role": "assistant", "content": "", "tool_calls": [{"id": "1"}]}, "messages[0].tool_calls"),
+        ({"role": "assistant", "content": None, "tool_calls": []}, "messages[0].content"),
+        ({"role": "assistant", "content": "", "tool_calls": [{"id": "1"}]}, "messages[0].tool_calls[0].function"),
+        ({"role": "user", "content": "", "tool_calls": [CALL]}, "messages[0].tool_calls"),
+        ({"role": "assistant", "tool_calls": [{**CALL, "id": ""}]}, "messages[0].tool_calls[0].id"),
+        ({"role": "assistant", "tool_calls": [{**CALL, "type": "custom"}]}, "messages[0].tool_calls[0].type"),
+        ({"role": "assistant", "tool_calls": [called("a b", "{}")]}, "messages[0].tool_calls[0].function.name"),
+        *[
+            ({"role": "assistant", "tool_calls": [called("f", text)]}, "messages[0].tool_calls[0].function.arguments")
+            for text in ("{", "[]", "1", "{'a': 1}", '{"a": ' * 40 + "1" + "}" * 40, 5, {})
+        ],
         ({"role": "user", "content": "x", "name": "bob"}, "messages[0].name"),
         ({"role": "user", "content": "x", "mood": "good"}, "messages[0].mood"),
     ],
 )
 def test_messages_that_cannot_be_honoured(message: object, param: str) -> None:
     assert refusal(messages=[message]).param == param
+
+
+def function(**fields: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": "f", **fields}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"tools": [{"type": "custom", "custom": {"name": "f"}}]}, "tools[0].type"),
+        ({"tools": [{"type": "function"}]}, "tools[0].function"),
+        ({"tools": [function(name="")]}, "tools[0].function.name"),
+        ({"tools": [function(name="a b")]}, "tools[0].function.name"),
+        ({"tools": [function(name="a" * 65)]}, "tools[0].function.name"),
+        ({"tools": [TOOL, function()]}, "tools[1].function.name"),
+        ({"tools": [function(description=1)]}, "tools[0].function.description"),
+        ({"tools": [function(parameters=[])]}, "tools[0].function.parameters"),
+        ({"tools": [function(parameters={"type": "array"})]}, "tools[0].function.parameters"),
+        ({"tools": [function(unknown=1)]}, "tools[0].function.unknown"),
+        ({"tools": [function(name=f"f{i}") for i in range(129)]}, "tools"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tool_choice": "sometimes", "tools": [TOOL]}, "tool_choice"),
+        ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
+        ({"tool_choice": {"type": "function", "function": {"name": "g"}}, "tools": [TOOL]}, "tool_choice"),
+        ({"tool_choice": {"type": "function", "function": {"name": "f", "x": 1}}, "tools": [TOOL]}, "tool_choice"),
+        ({"tools": [TOOL], "parallel_tool_calls": 1}, "parallel_tool_calls"),
+    ],
+)
+def test_tools_that_cannot_be_honoured(fields: dict[str, Any], param: str) -> None:
+    assert refusal(**fields).param == param
+
+
+@pytest.mark.parametrize(
+    "fields", [{"tools": []}, {"tools": [], "tool_choice": "none"}, {"tool_choice": "auto"}, {"tool_choice": None}]
+)
+def test_no_tools_ask_for_nothing(fields: dict[str, Any]) -> None:
+    assert not parse(**fields).offered
+
+
+def test_a_result_belongs_to_an_earlier_call() -> None:
+    asked = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+    result = {"role": "tool", "tool_call_id": "1", "content": "42", "name": "f"}
+    assert parse(messages=[asked, result]).messages[1].tool_call_id == "1"
+    assert refusal(messages=[result, asked]).param == "messages[0].tool_call_id"
 
 
 def test_what_an_sdk_sends_back_as_the_assistants_turn() -> None:

@@ -57,7 +57,7 @@ async def test_no_service_need_be_there(gateway: Gateway) -> None:
         ("/tokenize", {"prompt": "a", "add_special_tokens": True}, 400, "add_special_tokens"),
         ("/tokenize", {"prompt": "a", "nonsense": 1}, 400, "nonsense"),
         ("/tokenize", {"messages": []}, 400, "messages"),
-        ("/tokenize", {"messages": [{"role": "tool", "content": "a"}]}, 400, "messages[0].role"),
+        ("/tokenize", {"messages": [{"role": "tool", "content": "a"}]}, 400, "messages[0].tool_call_id"),
         ("/detokenize", {}, 400, "tokens"),
         ("/detokenize", {"tokens": None}, 400, "tokens"),
         ("/detokenize", {"tokens": "5"}, 400, "tokens"),
