@@ -25,8 +25,10 @@ serve: setup
 chat: setup
 	$(BIN)/adasd chat $(if $(PROMPT),"$(PROMPT)") $(ARGS)
 
+# Three at a time: most tests wait for services more than they compute. One by one: make test WORKERS=0
+WORKERS ?= 3
 test: setup
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 # What the tests check of the code's form, alone and faster.
 check: setup

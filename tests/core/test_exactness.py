@@ -142,9 +142,10 @@ class Selective:
 
 STOPPING = [Off(), Fixed(1), Fixed(2), Fixed(3), AdaSDStopping(), AdaSDStopping(2)]
 STOPPING += [Marginal(3, lambda: COSTS), Selective()]
+NAMES = [f"{type(rule).__name__}{place}" for place, rule in enumerate(STOPPING)]
 
 
-@pytest.mark.parametrize("stopping", STOPPING, ids=repr)
+@pytest.mark.parametrize("stopping", STOPPING, ids=NAMES)
 @pytest.mark.parametrize("row", [dense_row, sparse, truncated])
 @pytest.mark.parametrize("vocabulary", [2, 3])
 def test_exact_acceptance_gives_the_targets_joint_distribution(
@@ -158,7 +159,7 @@ def test_vocabulary_of_four(stopping: StoppingRule) -> None:
     assert distance(Pair(table(3, 4), table(4, 4), sparse, stopping, length=3)) < 1e-12
 
 
-@pytest.mark.parametrize("stopping", STOPPING, ids=repr)
+@pytest.mark.parametrize("stopping", STOPPING, ids=NAMES)
 @pytest.mark.parametrize(
     ("target", "draft"),
     [(table(5, 3), table(5, 3)), (upper, lower_only), (point, table(6, 3)), (table(7, 3), point), (upper, upper)],
@@ -224,7 +225,7 @@ PROCESSINGS = {
 }
 
 
-@pytest.mark.parametrize("stopping", STOPPING, ids=repr)
+@pytest.mark.parametrize("stopping", STOPPING, ids=NAMES)
 @pytest.mark.parametrize("processing", PROCESSINGS.values(), ids=PROCESSINGS)
 def test_processed_distributions_are_met_exactly(stopping: StoppingRule, processing: Processing) -> None:
     sampling = SamplingParams(temperature=0.8, processing=processing)
@@ -261,7 +262,7 @@ class GrammarPair(ProcessedPair):
         return Pair(alone, self.draft, eos_ids=self.eos_ids, length=self.length).expected()
 
 
-@pytest.mark.parametrize("stopping", STOPPING, ids=repr)
+@pytest.mark.parametrize("stopping", STOPPING, ids=NAMES)
 @pytest.mark.parametrize("seed", [16, 17, 18])
 def test_texts_of_a_grammar_are_met_exactly(stopping: StoppingRule, seed: int) -> None:
     """Masked on both sides; forced tokens, texts that may end and go on, and such as are cut by the length."""
