@@ -29,6 +29,7 @@ from services.gateway.schema import Speculation
 from services.gateway.security import LOOPBACK_HOSTS
 from services.gateway.server import DrainingServer, https_options
 from services.gateway.settings import GatewaySettings
+from services.tracing import OFF
 from tests.rpc.test_tls import Certificates
 from tests.services.gateway.conftest import Gateway
 from tests.services.gateway.test_lifecycle import until
@@ -80,7 +81,7 @@ def test_wrong_settings_are_refused_by_name(monkeypatch: pytest.MonkeyPatch, nam
 )
 def test_a_redis_url_of_another_kind_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     with pytest.raises(InvalidRequest, match="redis_url: ") as refused:
-        _store(settings(monkeypatch, redis_url=url), GatewayMetrics())
+        _store(settings(monkeypatch, redis_url=url), GatewayMetrics(), OFF)
     assert "secret" not in str(refused.value)
 
 
