@@ -76,4 +76,4 @@ def spoil(replicas: Any, faults: Faults) -> None:
     """Every stream that these replicas open from now on is a faulty one."""
     for replica in replicas.replicas:
         open_stream = replica.connection.open
-        replica.connection.open = lambda open_stream=open_stream: FaultyStream(open_stream(), faults)
+        replica.connection.open = lambda *given, open_stream=open_stream: FaultyStream(open_stream(*given), faults)
