@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 import urllib.error
@@ -73,8 +74,8 @@ class Stack:
         port = options.port or free_port()
         self.url = f"http://{options.host}:{port}"
         student_of = {} if is_toy(options.target) else {"ADASD_DRAFTER_RUNTIME__TARGET": options.target}
-        drafter = self._add_model("drafter", options.draft, **student_of)
-        verifier = self._add_model("verifier", options.target)
+        drafter = self._add_model("drafter", options.draft, **student_of, **self._cores("drafter"))
+        verifier = self._add_model("verifier", options.target, **self._cores("verifier"))
         self._add(
             "gateway",
             ADASD_GATEWAY_HOST=options.host,
@@ -86,6 +87,15 @@ class Stack:
             ADASD_GATEWAY_MODEL_NAME=options.model_name,
             ADASD_GATEWAY_DRAFTER_PREFILL="false",  # on shared cores it would delay the first token
         )
+
+    def _cores(self, name: str) -> dict[str, str]:
+        """Both models compute on this machine's cores, unless they are toys or are told to use something else."""
+        given = os.environ | dict(self._options.environment)
+        devices = (given.get(f"ADASD_{one}_RUNTIME__DEVICE", "cpu") for one in ("DRAFTER", "VERIFIER"))
+        setting = f"ADASD_{name.upper()}_RUNTIME__SHARED_CORES"
+        if setting in given or is_toy(self._options.target) or any(device != "cpu" for device in devices):
+            return {}
+        return {setting: str((self._options.logs / "cores.lock").absolute())}
 
     def _add_model(self, name: str, model: str, **environment: str) -> str:
         """Start drafter or verifier; its address."""

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from adasd.core.errors import AdasdError, Overloaded, ServiceUnavailable
 from adasd.core.messages import Timing
+from adasd.runtime.cores import SharedCores
 from adasd.runtime.device import DeviceThread
 from adasd.runtime.gathering import Gathering
 from adasd.runtime.jobs import Job, Steps
@@ -29,6 +30,7 @@ class Engine:
     """Steps a replica's batcher on the device thread while there are jobs; other calls come between two steps.
 
     capacity: jobs in hand at once; one more is refused with Overloaded. stepped: told how many took part in a step.
+    cores: taken for every step.
     """
 
     def __init__(
@@ -37,11 +39,12 @@ class Engine:
         replica: Replica[Any],
         capacity: int,
         stepped: Callable[[int], None] = lambda _: None,
+        cores: SharedCores | None = None,
     ) -> None:
         self._device, self._replica, self._capacity, self._stepped = device, replica, capacity, stepped
         self._arrived: deque[tuple[Work[Any], Callable[[Any, Timing], None], Callable[[], bool]]] = deque()
         self._lock = threading.Lock()
-        self._gathering = Gathering()
+        self._gathering, self._cores = Gathering(), cores or SharedCores()
         self._stepping = False
         self._in_hand = 0
 
@@ -89,7 +92,9 @@ class Engine:
         self._begin()
         began, jobs = time.perf_counter(), self._replica.batcher.jobs
         try:
-            self._stepped(self._replica.batcher.step())
+            with self._cores.taken():
+                took_part = self._replica.batcher.step()
+            self._stepped(took_part)
         except Exception:
             logger.exception("a step failed")
             self._replica.batcher.fail(AdasdError("internal error"))

@@ -26,6 +26,7 @@ class RuntimeOptions:
     support: entries of a draft row; None sends the whole vocabulary.
     context_length: positions to serve, at most what the model attends to; None serves them all.
     heartbeat_seconds: a rank of a tensor-parallel model that is silent for so long is lost, and its group starts again.
+    shared_cores: file that this process locks for every pass, as do the others on its cores; None has them alone.
     target: folder of the model a student was trimmed from; read only for what the student's own folder lacks.
     """
 
@@ -39,6 +40,7 @@ class RuntimeOptions:
     support: int | None = DEFAULT_SUPPORT
     context_length: int | None = None
     heartbeat_seconds: int = 4
+    shared_cores: Path | None = None
     target: Path | None = None
 
     def __post_init__(self) -> None:

@@ -15,6 +15,7 @@ from adasd.core.grammar import Grammars
 from adasd.core.messages import ModelInfo, Timing
 from adasd.core.types import Processing
 from adasd.runtime.batching import Schedule
+from adasd.runtime.cores import SharedCores
 from adasd.runtime.device import DeviceThread
 from adasd.runtime.engine import Engine, Work
 from adasd.runtime.loading import Loaded
@@ -44,13 +45,14 @@ class ReplicaHost:
         max_streams: int,
         schedule: Schedule | None = None,
         grammars: Grammars | None = None,
+        cores: SharedCores | None = None,
     ) -> None:
         self._device = device
         self.metrics = metrics
         self._work_seconds = work_seconds
         self._max_streams = max_streams
         self._schedule = schedule
-        self._grammars = grammars
+        self._grammars, self._cores = grammars, cores
         self._replica: Replica[Any] | None = None
         self._engine: Engine | None = None
         self._info: ModelInfo | None = None
@@ -67,7 +69,7 @@ class ReplicaHost:
             raise InvalidRequest(
                 f"{info.name} has {info.vocabulary} ids, messages are sized for {max_vocabulary}", "max_vocabulary"
             )
-        self._engine = Engine(self._device, replica, self._max_streams, self._stepped)
+        self._engine = Engine(self._device, replica, self._max_streams, self._stepped, self._cores)
         self._replica, self._info = replica, info
         logger.info("loaded in %.1f s: %s", time.monotonic() - began, info)
 

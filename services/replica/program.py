@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from adasd.core.errors import AdasdError
 from adasd.rpc.server import Server, Service, serve
 from adasd.runtime.batching import Schedule
+from adasd.runtime.cores import SharedCores
 from adasd.runtime.device import DeviceThread
 from adasd.runtime.loading import Loaded, join_ranks, load_grammars, load_model
 from adasd.runtime.options import Role
@@ -103,7 +104,8 @@ async def _host(
         runtime = settings.runtime
         schedule = Schedule(runtime.prefill_chunk, runtime.running_chunk, idle_sessions=runtime.idle_sessions)
         grammars = load_grammars(settings.model, runtime)
-        host = ReplicaHost(device, metrics, settings.work_seconds, settings.max_streams, schedule, grammars)
+        cores = SharedCores(runtime.shared_cores)
+        host = ReplicaHost(device, metrics, settings.work_seconds, settings.max_streams, schedule, grammars, cores)
         interceptors = [] if tracing is OFF else [StreamSpans(tracing)]
         server = Server(service(host, settings, tracing), settings.limits, interceptors, settings.tls)
         load = partial(host.load, loader, settings.max_vocabulary)

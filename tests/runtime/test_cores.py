@@ -1,0 +1,60 @@
+"""Passes of processes that share cores."""
+
+from __future__ import annotations
+
+import multiprocessing
+from multiprocessing.synchronize import Event
+from pathlib import Path
+
+import pytest
+
+from adasd.core.errors import InvalidRequest
+from adasd.runtime import cores
+from adasd.runtime.cores import SharedCores
+
+
+def hold(path: Path, taken: Event, let_go: Event) -> None:
+    with SharedCores(path).taken():
+        taken.set()
+        let_go.wait()
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["ends its pass", "is killed in it"])
+def test_a_pass_waits_for_the_other_process(tmp_path: Path, killed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cores, "PATIENCE", 60.0)
+    context = multiprocessing.get_context("spawn")
+    taken, let_go, order = context.Event(), context.Event(), []
+    other = context.Process(target=hold, args=(tmp_path / "lock", taken, let_go))
+    other.start()
+    taken.wait()
+
+    def looked(_: float) -> None:
+        order.append("waited")
+        other.kill() if killed else let_go.set()
+        other.join()
+
+    monkeypatch.setattr(cores.time, "sleep", looked)
+    with SharedCores(tmp_path / "lock").taken():
+        order.append("passed")
+    assert order == ["waited", "passed"]
+
+
+def test_whoever_is_stopped_in_a_pass_is_not_waited_for_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cores, "PATIENCE", 0.05)
+    mine, stopped = SharedCores(tmp_path / "lock"), SharedCores(tmp_path / "lock")
+    with stopped.taken(), mine.taken():
+        pass
+    with mine.taken():
+        pass
+
+
+def test_without_a_file_nobody_waits() -> None:
+    with SharedCores().taken(), SharedCores().taken():
+        pass
+
+
+def test_a_path_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="shared_cores"):
+        SharedCores(tmp_path / "nowhere" / "lock")
