@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-SHARE, LONGEST = 0.25, 0.05
+SHARE, LONGEST = 0.5, 0.1
 """How long to wait after a pass: a share of what it took, and seconds at most."""
 MEMORY = 8
 """Passes that are remembered of who came back in time."""
