@@ -49,7 +49,7 @@ def test_a_text_is_the_same_alone_and_in_company(between: Served, kind: str) -> 
 
 @pytest.mark.pair
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["coupled"])
+@pytest.mark.parametrize("kind", ["coupled", "penalties, coupled"])
 def test_a_text_of_the_demo_pair_is_the_same_alone_and_in_company(pair: Served, kind: str) -> None:
     """Of other rules this is promised only while a drafter answers in time, which a busy machine does not promise."""
     others = [asked(number, max_tokens=12) for number in range(COMPANY - 1)]
