@@ -16,7 +16,8 @@ from pathlib import Path
 from adasd.core.errors import InvalidRequest
 
 PATIENCE = 1.0
-"""Seconds to wait for the others at most: one of them may have been stopped in the middle of a pass."""
+"""Seconds to wait for the others at most: one of them may have been stopped in the middle of a pass. Only once: until
+it goes on, nobody waits for it again."""
 LOOK_SECONDS = 0.0002
 
 
@@ -31,6 +32,7 @@ class SharedCores:
             self._file = None if path is None else os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise InvalidRequest(f"shared_cores {path}: {error}", "shared_cores") from None
+        self._patience = PATIENCE
 
     @contextmanager
     def taken(self) -> Iterator[None]:
@@ -46,10 +48,13 @@ class SharedCores:
                 fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def _acquire(self, file: int) -> bool:
-        give_up = time.monotonic() + PATIENCE
-        while time.monotonic() < give_up:
+        give_up = time.monotonic() + self._patience
+        while True:
             with suppress(BlockingIOError):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._patience = PATIENCE
                 return True
+            if time.monotonic() >= give_up:
+                self._patience = 0.0
+                return False
             time.sleep(LOOK_SECONDS)
-        return False

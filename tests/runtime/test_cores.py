@@ -39,15 +39,19 @@ def test_a_pass_waits_for_the_other_process(tmp_path: Path, killed: bool, monkey
     assert order == ["waited", "passed"]
 
 
-def test_whoever_is_stopped_in_a_pass_is_not_waited_for_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whoever_is_stopped_in_a_pass_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cores, "PATIENCE", 0.05)
+    waits: list[float] = []
+    monkeypatch.setattr(cores.time, "sleep", waits.append)
     mine, stopped = SharedCores(tmp_path / "lock"), SharedCores(tmp_path / "lock")
-    with stopped.taken(), mine.taken():
-        pass
-    with mine.taken():
-        pass
+    with stopped.taken():
+        with mine.taken():
+            assert waits
+        waits.clear()
+        with mine.taken():
+            assert not waits
+    with mine.taken(), stopped.taken():
+        assert waits, "whoever was stopped waits in turn"
 
 
 def test_without_a_file_nobody_waits() -> None:
