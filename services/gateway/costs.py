@@ -89,7 +89,8 @@ class RoundWatch:
     """Puts the times of one generation's rounds together; a round is told once it is committed.
 
     Left out: the first round, a prefill; the passes of a drafter that was not asked or did not answer the round before,
-    because it has ids to catch up with.
+    because it has ids to catch up with; what a block waits for its pass. Where others draft on the same cores, or the
+    pass waits for them, that is their candidates' price, and would make plain rounds look dear.
     """
 
     def __init__(self, costs: LiveCosts) -> None:
@@ -113,7 +114,8 @@ class RoundWatch:
         self._warm, self._drafted = self._drafted is not None, None
         if not self._prefill:
             sessions, rows = _sharing(told)
-            self._costs.add(Observation(candidates, verify, seconds, drafting, work, steps, sessions, rows))
+            own = verify - min(told.queue, verify)
+            self._costs.add(Observation(candidates, own, seconds, drafting, work, steps, sessions, rows))
         self._prefill = False
 
     def _drafting(self) -> tuple[float | None, float, int]:

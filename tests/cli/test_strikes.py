@@ -77,7 +77,7 @@ def test_a_wire_to_nobody_is_broken_at_once() -> None:
     with socket.socket() as unused, Network() as network:
         unused.bind(("127.0.0.1", 0))
         port = network.add("nobody", unused.getsockname())
-        with socket.create_connection(("127.0.0.1", port), timeout=30) as client, pytest.raises(ConnectionResetError):
+        with pytest.raises(ConnectionResetError), socket.create_connection(("127.0.0.1", port), timeout=30) as client:
             client.recv(9)
 
 

@@ -79,9 +79,8 @@ def test_the_services_give_the_text_of_the_reference_loop(pair: Served, acceptan
 @pytest.mark.parametrize("temperature", [0, 1])
 def test_a_schema_is_followed(pair: Served, temperature: float) -> None:
     for seed, place in enumerate(("Lima", "Oslo")):
-        answer = pair.client.post(
-            "/v1/chat/completions", json=asked(pair.model, place, {"temperature": temperature, "seed": seed})
-        ).json()
+        fields = {"temperature": temperature, "seed": seed, "speculation": {"stopping": "adasd"}}
+        answer = pair.client.post("/v1/chat/completions", json=asked(pair.model, place, fields)).json()
         assert answer["choices"][0]["finish_reason"] == "stop"
         assert follows(answer["choices"][0]["message"]["content"])
         assert answer["speculation"]["accepted"] > 0
@@ -112,6 +111,7 @@ def test_a_drafter_killed_in_mid_stream_costs_speed_only(pair: Served) -> None:
     drafter = pair.stack.children["drafter"]
     body = {"model": pair.model, "messages": [{"role": "user", "content": PROMPTS[14]}], "max_tokens": 160}
     body |= {"temperature": 0, "stream": True, "stream_options": {"include_usage": True}}
+    body |= {"speculation": {"stopping": "adasd"}}
     text, final, pieces = "", {}, 0
     from adasd.bench.sse import stream_chat
 
@@ -128,6 +128,7 @@ def test_a_drafter_killed_in_mid_stream_costs_speed_only(pair: Served) -> None:
     drafter.wait(10)
     assert pair.stack.restart_ended() == ["drafter"]
     deadline = time.monotonic() + 120
-    while not pair.answer(PROMPTS[1], max_tokens=12, temperature=0)["speculation"]["drafts"]:
+    fields = {"max_tokens": 12, "temperature": 0, "speculation": {"stopping": "adasd"}}
+    while not pair.answer(PROMPTS[1], **fields)["speculation"]["drafts"]:
         assert time.monotonic() < deadline, "candidates never came back"
         time.sleep(1)

@@ -132,6 +132,15 @@ def test_a_prefill_says_nothing_and_a_drafter_that_catches_up_little() -> None:
     assert told == [cold, warm, off, cold, off, cold]
 
 
+def test_what_a_block_waits_for_its_pass_is_left_out() -> None:
+    costs = Seen()
+    watch = RoundWatch(costs)
+    for queue in (0.0, 0.25, 2.0):
+        watch.verified(1.0, Timing(queue=queue), 0)
+        watch.committed(0.25)
+    assert costs.rounds == [Observation(0, 0.75, 0.25), Observation(0, 0.0, 0.25)]
+
+
 def test_without_an_account_all_the_time_is_work() -> None:
     told = watched((None, 0), (Timing(), 2), (Timing(), 2))
     assert told == [Observation(2, 1.0, 0.25), Observation(2, 1.0, 0.25, drafting=0.7, work=0.7, steps=2)]

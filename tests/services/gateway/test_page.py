@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,7 @@ async def test_the_terminal_does_too(gateway: Gateway, wire: Wire) -> None:
 
 async def test_a_terminal_that_stops_ends_the_session(gateway: Gateway, wire: Wire) -> None:
     held_at(gateway, 3)
+    running = threading.Event()
 
     def read() -> None:
         body = {"model": "toy", "messages": [{"role": "user", "content": "hello"}], "temperature": 0}
@@ -135,11 +137,13 @@ async def test_a_terminal_that_stops_ends_the_session(gateway: Gateway, wire: Wi
             stream = ReconnectingStream(client, body, lambda _: None)
             chunks = iter(stream)
             next(chunks)
+            running.wait(60)
             stream.stop()
             chunks.close()  # type: ignore[attr-defined]
 
     reading = asyncio.create_task(asyncio.to_thread(read))
     session = await running_session(gateway, 3)
+    running.set()
     await reading
     gateway.peers.held[3].set()
     await reached(gateway, session, "cancelled")
