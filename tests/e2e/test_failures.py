@@ -51,7 +51,7 @@ def test_candidates_come_back_within_the_same_stream(slow: Served) -> None:
     """The drafter is killed after some text and restarted after some more: every token is the target's own."""
     alone = slow.answer("go on", **LONG, speculation={"stopping": "off"})
     drafter, text, pieces, final = slow.stack.children["drafter"], "", 0, {}
-    for chunk in stream_chat(slow.client, chat(slow)):
+    for chunk in stream_chat(slow.client, chat(slow, speculation={"stopping": "adasd"})):
         text += "".join(choice["delta"].get("content") or "" for choice in chunk["choices"])
         pieces, final = pieces + 1, chunk
         if pieces == 5:
