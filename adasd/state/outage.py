@@ -30,7 +30,7 @@ class Outage:
     def __init__(self, on_end: Callable[[float], None]) -> None:
         self._on_end = on_end
         self._since: float | None = None
-        self._try_at = 0.0
+        self._try_at = self._answered_at = 0.0
 
     @property
     def seconds(self) -> float:
@@ -48,13 +48,16 @@ class Outage:
         self._try_at = time.monotonic() + TRY_SECONDS
 
     def failed(self, since: float, error: Exception) -> None:
-        """An attempt that began then (`time.monotonic`) got no answer."""
+        """An attempt that began then (`time.monotonic`) got no answer. An answer since then knows better."""
+        if since <= self._answered_at:
+            return
         if self._since is None:
             self._since = since
             logger.warning("the session store does not answer: %s", str(error) or type(error).__name__)
         self.trying()
 
     def answered(self) -> None:
+        self._answered_at = time.monotonic()
         if self._since is not None:
             seconds, self._since = self.seconds, None
             logger.warning("the session store answers again, after %.1f s", seconds)

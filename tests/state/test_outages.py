@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -10,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from adasd.core.errors import Conflict
+from adasd.core.errors import Conflict, ServiceUnavailable
 from adasd.state.base import SessionRecord
 from adasd.state.embedded import EmbeddedRedis
-from adasd.state.outage import StoreAway
+from adasd.state.outage import Outage, StoreAway
 from adasd.state.redis_store import RedisStore
 from tests.state.conftest import HASTY, PATIENT, OpenStore
 from tests.state.proxy import Proxy
@@ -160,3 +161,12 @@ async def test_a_redis_that_keeps_its_data_has_what_it_acknowledged(kept: Embedd
         assert stored is not None
         assert stored.rounds == 50
         await store.close()
+
+
+def test_a_failure_that_began_before_an_answer_opens_no_outage() -> None:
+    ends: list[float] = []
+    outage, began = Outage(ends.append), time.monotonic() - 5.0
+    outage.answered()
+    outage.failed(began, ServiceUnavailable("late"))
+    assert outage.seconds == 0.0
+    outage.require(1.0)
