@@ -13,8 +13,8 @@ from types import TracebackType
 
 import httpx
 
+from adasd.cli.network import Network
 from adasd.cli.processes import Child, free_port
-from adasd.cli.wire import Network
 from adasd.core.errors import ServiceUnavailable
 from adasd.rpc.health import state
 from adasd.state.embedded import EmbeddedRedis

@@ -26,6 +26,14 @@ def context_hash(ids: Sequence[int]) -> bytes:
     return blake2b(pack_ids(ids), digest_size=HASH_BYTES).digest()
 
 
+def shared_prefix(left: Sequence[int], right: Sequence[int]) -> int:
+    """Length of the longest common prefix of two lists."""
+    length = min(len(left), len(right))
+    if left[:length] == right[:length]:
+        return length
+    return next(i for i in range(length) if left[i] != right[i])
+
+
 class Context:
     """Prompt and committed tokens; append-only, hashed as it grows."""
 

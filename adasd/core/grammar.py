@@ -12,6 +12,7 @@ from typing import Literal, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from adasd.core.context import shared_prefix
 from adasd.core.errors import GrammarFault, InvalidRequest
 
 BoolArray = NDArray[np.bool_]
@@ -101,7 +102,7 @@ class Progress:
 
     def _move(self, text: list[int]) -> bool:
         """Be where this text is; whether the grammar allows it."""
-        shared = _shared_prefix(self._taken, text)
+        shared = shared_prefix(self._taken, text)
         if shared < len(self._taken):
             self._matcher.rollback(len(self._taken) - shared)
             del self._taken[shared:]
@@ -116,10 +117,3 @@ class Progress:
         if not mask.any():
             raise GrammarFault("no token of this vocabulary goes on with the text as its grammar wants it", PARAM)
         return mask
-
-
-def _shared_prefix(left: list[int], right: list[int]) -> int:
-    length = min(len(left), len(right))
-    if left[:length] == right[:length]:
-        return length
-    return next(i for i in range(length) if left[i] != right[i])

@@ -1,7 +1,7 @@
 """Decoders of the Llama family written out for the CPU: few, large operations on a ragged batch, packed weights.
 
 The modules of transformers take some 40 small operations a layer, which at few rows cost as much as the products; here
-there are 16. Same weights, same formulas (Llama 2, arXiv 2307.09288, section 2.2), compared in tests.
+compiled loops do all but four (`fused.py`). Same weights, same formulas (Llama 2, arXiv 2307.09288, section 2.2), compared in tests.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Decoder:
         self._width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         self._kind = Attention(self._width**-0.5)
         self._epsilon = config.rms_norm_eps
-        self._rotations = torch.view_as_real(rotations(model, length)).numpy()
+        self._rotations = rotations(model, length).numpy()
         self._embedding, self._norm = body.embed_tokens.weight.detach(), body.norm.weight.detach()
         self._layers = [self._layer(layer, precision) for layer in body.layers]
         weight, self.columns = head.weight.detach(), None
@@ -124,11 +124,11 @@ def suits(model: PreTrainedModel) -> bool:
 
 
 def rotations(model: PreTrainedModel, length: int) -> Tensor:
-    """cos + i sin of every position below `length` and half the dimensions, complex64 [length, width / 2]."""
+    """cos and sin of every position below `length` and half the dimensions, float32 [length, width / 2, 2]."""
     rotary: Any = _untyped(model).model.rotary_emb
     cos, sin = rotary(torch.zeros(1), position_ids=torch.arange(length)[None])
     half = cos.shape[-1] // 2
-    return torch.complex(cos[0, :, :half].contiguous(), sin[0, :, :half].contiguous())
+    return torch.stack([cos[0, :, :half], sin[0, :, :half]], -1)
 
 
 def interleaved(rotated: int, width: int, rows: int) -> Tensor:

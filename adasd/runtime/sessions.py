@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from adasd.core.context import context_hash
+from adasd.core.context import context_hash, shared_prefix
 from adasd.core.errors import InvalidRequest, Overloaded, SessionNotFound
 from adasd.core.grammar import PARAM, Grammar, Grammars, Progress
 from adasd.core.messages import ContextDelta
@@ -156,11 +156,3 @@ class Sessions:
         except (SessionNotFound, Overloaded):
             return
         session.cached = list(wanted[:length])
-
-
-def shared_prefix(left: Sequence[int], right: Sequence[int]) -> int:
-    """Length of the longest common prefix of two lists."""
-    length = min(len(left), len(right))
-    if left[:length] == right[:length]:
-        return length
-    return next(i for i in range(length) if left[i] != right[i])

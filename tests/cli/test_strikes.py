@@ -12,9 +12,9 @@ from random import Random
 import pytest
 
 from adasd.cli.findings import Case
+from adasd.cli.network import Network
 from adasd.cli.resuming import Told
 from adasd.cli.strikes import Desk
-from adasd.cli.wire import Network
 
 KNOWN = [Case(rule, {}, Told()) for rule in ("greedy", "coupled", "adasd", "anchored")]
 

@@ -14,8 +14,8 @@ import httpx
 import pytest
 import uvicorn
 
+from adasd.cli.network import Wire
 from adasd.cli.reconnecting import ReconnectingStream
-from adasd.cli.wire import Wire
 from tests.services.gateway.conftest import Gateway
 from tests.services.gateway.test_lifecycle import until
 from tests.services.gateway.test_resume import running_session, streamed
