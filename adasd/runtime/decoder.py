@@ -1,7 +1,8 @@
 """Decoders of the Llama family written out for the CPU: few, large operations on a ragged batch, packed weights.
 
 The modules of transformers take some 40 small operations a layer, which at few rows cost as much as the products; here
-compiled loops do all but four (`fused.py`). Same weights, same formulas (Llama 2, arXiv 2307.09288, section 2.2), compared in tests.
+compiled loops do all but a few (`fused.py`). Same weights, same formulas (Llama 2, arXiv 2307.09288, section 2.2),
+compared in tests.
 """
 
 from __future__ import annotations
