@@ -76,8 +76,10 @@ class Stack:
         student_of = {} if is_toy(options.target) else {"ADASD_DRAFTER_RUNTIME__TARGET": options.target}
         drafter = self._add_model("drafter", options.draft, **student_of, **self._cores("drafter"))
         verifier = self._add_model("verifier", options.target, **self._cores("verifier"))
+        shared = {"ADASD_GATEWAY_SHARED_CORES": "true"} if self._share_cores else {}
         self._add(
             "gateway",
+            **shared,
             ADASD_GATEWAY_HOST=options.host,
             ADASD_GATEWAY_PORT=str(port),
             ADASD_GATEWAY_DRAFTER=drafter,
@@ -88,12 +90,20 @@ class Stack:
             ADASD_GATEWAY_DRAFTER_PREFILL="false",  # on shared cores it would delay the first token
         )
 
-    def _cores(self, name: str) -> dict[str, str]:
+    @property
+    def _given(self) -> dict[str, str]:
+        return os.environ | dict(self._options.environment)
+
+    @property
+    def _share_cores(self) -> bool:
         """Both models compute on this machine's cores, unless they are toys or are told to use something else."""
-        given = os.environ | dict(self._options.environment)
-        devices = (given.get(f"ADASD_{one}_RUNTIME__DEVICE", "cpu") for one in ("DRAFTER", "VERIFIER"))
+        devices = (self._given.get(f"ADASD_{one}_RUNTIME__DEVICE", "cpu") for one in ("DRAFTER", "VERIFIER"))
+        return not is_toy(self._options.target) and all(device == "cpu" for device in devices)
+
+    def _cores(self, name: str) -> dict[str, str]:
+        """The file with which a model takes its turns, where it has to."""
         setting = f"ADASD_{name.upper()}_RUNTIME__SHARED_CORES"
-        if setting in given or is_toy(self._options.target) or any(device != "cpu" for device in devices):
+        if setting in self._given or not self._share_cores:
             return {}
         return {setting: str((self._options.logs / "cores.lock").absolute())}
 

@@ -58,6 +58,7 @@ class Engine:
         future: Future[tuple[T, Timing]] = Future()
 
         def done(result: T | BaseException, timing: Timing) -> None:
+            self._gathering.answered()
             if future.cancelled():
                 return
             if isinstance(result, BaseException):
@@ -76,7 +77,7 @@ class Engine:
         with self._lock:
             self._arrived.append(job)
             idle, self._stepping = not self._stepping, True
-        self._gathering.arrived()
+        self._gathering.arrived(first=idle)
         if idle:
             self._again()
 
@@ -88,17 +89,18 @@ class Engine:
             self._dropped()
 
     def _step(self) -> None:
-        self._gathering.wait()
+        self._gathering.wait(self._replica.batcher.jobs)
         self._begin()
-        began, jobs = time.perf_counter(), self._replica.batcher.jobs
+        began = time.perf_counter()
         try:
             with self._cores.taken():
+                began = time.perf_counter()
                 took_part = self._replica.batcher.step()
             self._stepped(took_part)
         except Exception:
             logger.exception("a step failed")
             self._replica.batcher.fail(AdasdError("internal error"))
-        self._gathering.answered(jobs - self._replica.batcher.jobs, time.perf_counter() - began)
+        self._gathering.ended(time.perf_counter() - began)
         with self._lock:
             self._stepping = bool(self._replica.batcher.jobs or self._arrived)
             going_on = self._stepping

@@ -92,7 +92,7 @@ async def serve(settings: GatewaySettings, metrics: GatewayMetrics, tracing: Tra
     keys = settings.key_ring
     if not keys.required and not is_loopback(settings.host):
         logger.warning("no API keys are set and %s is not a loopback address: anybody may use this", settings.host)
-    costs = LiveCosts(load_profile(settings.cost_profile))
+    costs = LiveCosts(load_profile(settings.cost_profile), settings.shared_cores)
     text = await asyncio.to_thread(ChatText.load, settings.tokenizer, settings.chat_template, settings.tool_parser)
     metrics.describe({"model": settings.names[0], "stopping": settings.stopping, "acceptance": settings.acceptance})
     async with AsyncExitStack() as stack:

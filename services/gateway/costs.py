@@ -39,12 +39,13 @@ def load_profile(path: Path | None) -> CostProfile:
 class LiveCosts:
     """The costs of now, from the rounds of all generations of this process.
 
-    prior: the stated ones, where they start from. Many streams weigh the same costs: they are worked out once in
-    REFRESH_ROUNDS of theirs, and once in REFRESH_SECONDS.
+    prior: the stated ones, where they start from. shared_cores: drafter and verifier compute on the same ones, so that
+    while one has its turn the sessions of the other wait. Many streams weigh the same costs: they are worked out once
+    in REFRESH_ROUNDS of theirs, and once in REFRESH_SECONDS.
     """
 
-    def __init__(self, prior: CostProfile = NOMINAL) -> None:
-        self.prior = prior
+    def __init__(self, prior: CostProfile = NOMINAL, shared_cores: bool = False) -> None:
+        self.prior, self.shared_cores = prior, shared_cores
         self._meter = CostMeter(prior)
         self._profile = self._meter.profile()
         self._added, self._due = 0, 0.0
@@ -110,22 +111,30 @@ class RoundWatch:
 
     def committed(self, seconds: float) -> None:
         verify, candidates, told = self._verified
-        drafting, work, steps = self._drafting()
+        sessions, rows = _sharing(told)
+        drafting, work, steps = self._drafting(sessions)
         self._warm, self._drafted = self._drafted is not None, None
         if not self._prefill:
-            sessions, rows = _sharing(told)
             own = verify - min(told.queue, verify)
             self._costs.add(Observation(candidates, own, seconds, drafting, work, steps, sessions, rows))
         self._prefill = False
 
-    def _drafting(self) -> tuple[float | None, float, int]:
-        """As an observation has it. Of a drafter that keeps no account all the time is work."""
+    def _drafting(self, sessions: float) -> tuple[float | None, float, int]:
+        """As an observation has it. Of a drafter that keeps no account all the time is work.
+
+        On shared cores the `sessions` of a pass of the target wait for every step, whoever of them it serves: what it
+        costs falls on those whom it serves. While a block waits for the cores they work for others: that costs nobody.
+        """
         if self._drafted is None:
             return None, 0.0, 0
         seconds, timing, candidates = self._drafted
-        if timing.forwards:
-            return seconds, timing.forward + timing.rules, timing.forwards if self._warm else 0
-        return (seconds, seconds, candidates) if self._warm else (None, 0.0, 0)
+        if not timing.forwards:
+            return (seconds, seconds, candidates) if self._warm else (None, 0.0, 0)
+        work, steps = timing.forward + timing.rules, timing.forwards if self._warm else 0
+        if not self._costs.shared_cores:
+            return seconds, work, steps
+        share = max(1.0, sessions * timing.forwards / max(1, timing.sessions))
+        return max(0.0, seconds - work - timing.queue) + work * share, work * share, steps
 
 
 def _sharing(timing: Timing) -> tuple[float, int | None]:

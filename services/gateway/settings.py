@@ -32,7 +32,8 @@ class GatewaySettings(BaseSettings):
 
     model_name, model_aliases (separated by commas): what clients call the model; the folder's name by default.
     stopping, acceptance, max_candidates: rules of requests that name none. cost_profile: JSON file of a `CostProfile`,
-    against which `marginal` weighs candidates of seeded requests; by default the nominal one.
+    against which `marginal` weighs candidates of seeded requests; by default the nominal one. shared_cores: drafter
+    and verifier compute on the same ones.
     default_max_tokens: as the rules; none is the rest of the context. max_requests: chat requests in hand at a time.
     max_vocabulary: that of the services.
     grace_seconds: what running answers get after SIGTERM. probe_seconds: between two looks at the services.
@@ -68,6 +69,7 @@ class GatewaySettings(BaseSettings):
     acceptance: str = "adasd-anchored"
     max_candidates: int | None = Field(default=None, ge=1, le=MAX_CANDIDATES)
     cost_profile: Path | None = None
+    shared_cores: bool = False
     default_max_tokens: int | None = Field(default=None, ge=1)
     max_body_bytes: int = Field(default=4 * 2**20, ge=1)
     body_seconds: float = Field(default=30.0, gt=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +106,8 @@ ACCOUNT = Timing(forwards=4, queue=0.1, forward=0.3, rules=0.1)
 class Seen(LiveCosts):
     """Keeps what it is told."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, shared_cores: bool = False) -> None:
+        super().__init__(shared_cores=shared_cores)
         self.rounds: list[Observation] = []
 
     def add(self, seen: Observation) -> None:
@@ -139,6 +140,22 @@ def test_what_a_block_waits_for_its_pass_is_left_out() -> None:
         watch.verified(1.0, Timing(queue=queue), 0)
         watch.committed(0.25)
     assert costs.rounds == [Observation(0, 0.75, 0.25), Observation(0, 0.0, 0.25)]
+
+
+@pytest.mark.parametrize(("drafters", "share"), [(4, 4.0), (8, 2.0), (16, 1.0), (32, 1.0)])
+def test_on_shared_cores_a_step_costs_all_who_wait_for_it(drafters: int, share: float) -> None:
+    """Four steps for so many sessions together, beside a target that serves four at a pass."""
+    costs = Seen(shared_cores=True)
+    watch = RoundWatch(costs)
+    for _ in range(3):
+        watch.drafted(0.75, replace(ACCOUNT, sessions=drafters), 3)
+        watch.verified(1.0, Timing(forwards=1, sessions=4, tokens=16), 3)
+        watch.committed(0.25)
+    seen = costs.rounds[-1]
+    assert seen.steps == 4
+    assert seen.work == pytest.approx(0.4 * share)
+    assert seen.drafting is not None
+    assert seen.drafting - seen.work == pytest.approx(0.25)  # the queue of 0.1 s costs nobody
 
 
 def test_without_an_account_all_the_time_is_work() -> None:
