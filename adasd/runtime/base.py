@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from adasd.core.messages import ModelInfo
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Logits = TypeVar("Logits", covariant=True)
 
@@ -57,3 +60,20 @@ class CausalRuntime(Protocol[Logits]):
         ...
 
     def info(self) -> ModelInfo: ...
+
+
+class TorchRuntime(CausalRuntime["Tensor"], Protocol):
+    """One in this process."""
+
+    @property
+    def columns(self) -> Tensor | None:
+        """The token id of each column of the logits; None: the column itself."""
+        ...
+
+    def capacity(self, session: bytes) -> int:
+        """Positions the session has room for."""
+        ...
+
+    def check(self, batch: Sequence[Segment]) -> None:
+        """Raise what `forward` would, but for Overloaded."""
+        ...

@@ -1,4 +1,4 @@
-"""Model folders of transformers: weights, tokenizer and generation config to a `RaggedRuntime`."""
+"""Model folders of transformers: weights, tokenizer and generation config to a runtime."""
 
 from __future__ import annotations
 
@@ -15,20 +15,28 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from adasd.core.errors import InvalidRequest
 from adasd.core.messages import ModelInfo
 from adasd.runtime.allocator import keep_freed_memory
+from adasd.runtime.base import TorchRuntime
 from adasd.runtime.decoder import Decoder, suits
 from adasd.runtime.fingerprint import text_fingerprint, vocabulary_fingerprint, weights_fingerprint
 from adasd.runtime.kv import bytes_per_position
-from adasd.runtime.linear import can_pack
+from adasd.runtime.linear import Precision, can_pack
 from adasd.runtime.modules import ModuleBody
 from adasd.runtime.options import Dtype, Role, RuntimeOptions
 from adasd.runtime.ragged import Body, RaggedRuntime
+from adasd.runtime.slots import SlotPool, room
+from adasd.runtime.slotted import SlottedRuntime
+from adasd.runtime.static import SHORT, CudaGraphs, StaticBody
 from adasd.runtime.student import TrimmedLlamaConfig, is_complete, load_student
 
+MOST_SLOTS = 64
+"""Sessions with KV at a time, where memory holds more: of a pass's shapes there are few."""
 
-def load_checkpoint(folder: Path, role: Role, options: RuntimeOptions) -> RaggedRuntime:
+
+def load_checkpoint(folder: Path, role: Role, options: RuntimeOptions) -> TorchRuntime:
     """The model in `folder`, on its device; a student is known by its config. Nothing is looked up on the network.
 
-    Models of the Llama family on the CPU run as a `Decoder`, all others as transformers' modules.
+    Models of the Llama family on the CPU run as a `Decoder`, unless passes are to be static, all others as
+    transformers' modules.
 
     Raises InvalidRequest for a folder, a device or an architecture that cannot be served, with the reason.
     """
@@ -41,26 +49,51 @@ def load_checkpoint(folder: Path, role: Role, options: RuntimeOptions) -> Ragged
         model, sources = _model(folder, device, options), (folder,)
     precision = _precision(model, device, options)
     info = model_info(model, sources, options, precision)
-    body = _body(model.requires_grad_(False), device, precision, info.context_length)
+    model.requires_grad_(False)
+    if precision != "float16" and _written_out(model, device, precision, options):
+        body: Body = Decoder(model, info.context_length, precision)
+        keep_freed_memory()
+        return RaggedRuntime(body, info, device, options.kv_positions or kv_positions(model, device))
+    placed: Any = model.to(getattr(torch, precision))
     keep_freed_memory()
-    return RaggedRuntime(body, info, device, options.kv_positions or kv_positions(model, device))
+    return modules_runtime(placed.to(device), info, options)
 
 
 def _precision(model: PreTrainedModel, device: torch.device, options: RuntimeOptions) -> Dtype:
     """The type of weights and products. Raises InvalidRequest for one that cannot be had here."""
-    packed = device.type == "cpu" and suits(model)
+    packed = device.type == "cpu" and suits(model) and not options.static_passes
     if options.dtype is None:
         return cast(Dtype, str(model.dtype).removeprefix("torch."))
     if options.dtype == "int8" and not (packed and can_pack("int8")):
-        raise InvalidRequest(f"{model.config.model_type} cannot be multiplied in int8 on {device}", "dtype")
+        passes = "static passes of " if options.static_passes else ""
+        raise InvalidRequest(f"{passes}{model.config.model_type} cannot be multiplied in int8 on {device}", "dtype")
     return options.dtype
 
 
-def _body(model: PreTrainedModel, device: torch.device, precision: Dtype, length: int) -> Body:
-    if device.type == "cpu" and suits(model) and precision != "float16" and can_pack(precision):
-        return Decoder(model, length, precision)
-    placed: Any = model.to(getattr(torch, precision))
-    return ModuleBody(placed.to(device))
+def _written_out(model: PreTrainedModel, device: torch.device, precision: Precision, options: RuntimeOptions) -> bool:
+    """Whether a `Decoder` serves this model."""
+    return device.type == "cpu" and not options.static_passes and suits(model) and can_pack(precision)
+
+
+def modules_runtime(
+    model: PreTrainedModel, info: ModelInfo, options: RuntimeOptions, positions: int | None = None, graphs: bool = True
+) -> TorchRuntime:
+    """A model as transformers has it, where it is. positions: of KV, else as the options say or the memory holds.
+
+    graphs: whether static passes on CUDA may be recorded. Raises InvalidRequest if not one session has room.
+    """
+    positions = positions or options.kv_positions or kv_positions(model, model.device)
+    if not options.static_passes:
+        return RaggedRuntime(ModuleBody(model), info, model.device, positions)
+    slots, length = room(positions, info.context_length, SHORT)
+    if slots < 1:
+        raise InvalidRequest(
+            f"{positions} positions of KV hold no session of {length}, as static passes need it; set a shorter one",
+            "context_length",
+        )
+    pool = SlotPool(model.config.get_text_config(decoder=True).num_hidden_layers, min(slots, MOST_SLOTS), length)
+    record = CudaGraphs() if graphs and model.device.type == "cuda" else None
+    return SlottedRuntime(StaticBody(model, pool, record, options.compiled), pool, info)
 
 
 def kv_positions(model: PreTrainedModel, device: torch.device) -> int:

@@ -11,6 +11,7 @@ from adasd.core.host import DEFAULT_SUPPORT
 
 Role = Literal["draft", "target"]
 Dtype = Literal["float32", "bfloat16", "float16", "int8"]
+Passes = Literal["ragged", "static"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,9 @@ class RuntimeOptions:
     device: as torch names it. threads: of torch on the CPU, in the whole process; None leaves them as they are.
     dtype: of weights and products. On the CPU models of the Llama family keep everything else in float32, and may be
     multiplied in int8, which others may not. None: float32 on the CPU, elsewhere the folder's own.
+    passes: ragged ones hold a pass's tokens and no others; static ones have few shapes, which on CUDA are recorded as
+    graphs, and a slot of KV for each session, as long as the context. None: static on CUDA, else ragged.
+    compiled: have torch compile static passes, by shape.
     prefill_chunk: positions of prompts read at a time; running_chunk: the same beside running streams.
     kv_positions: positions of KV for all sessions together; None: as many as half the free memory holds.
     idle_sessions: whose KV is kept when their stream has ended, for others that begin alike.
@@ -32,6 +36,8 @@ class RuntimeOptions:
 
     device: str = "cpu"
     dtype: Dtype | None = None
+    passes: Passes | None = None
+    compiled: bool = False
     threads: int | None = None
     prefill_chunk: int = 256
     running_chunk: int = 64
@@ -49,6 +55,13 @@ class RuntimeOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InvalidRequest(f"{name} must be at least 1, got {value}", name)
+        if self.compiled and not self.static_passes:
+            raise InvalidRequest(f"compiled needs passes=static, which is not the default on {self.device}", "compiled")
+
+    @property
+    def static_passes(self) -> bool:
+        """Whether passes are static."""
+        return self.passes == "static" or (self.passes is None and self.device.startswith("cuda"))
 
     def served(self, attended: int) -> int:
         """Positions to serve of a model that attends to `attended`."""

@@ -15,11 +15,10 @@ from transformers.distributed.configuration_utils import DistributedConfig
 
 from adasd.core.errors import InvalidRequest
 from adasd.runtime.allocator import keep_freed_memory
-from adasd.runtime.checkpoint import architecture, kv_positions, model_info, torch_device
+from adasd.runtime.base import TorchRuntime
+from adasd.runtime.checkpoint import architecture, kv_positions, model_info, modules_runtime, torch_device
 from adasd.runtime.group import Group
-from adasd.runtime.modules import ModuleBody
 from adasd.runtime.options import Dtype, RuntimeOptions
-from adasd.runtime.ragged import RaggedRuntime
 from adasd.runtime.ranks import Ranks
 from adasd.runtime.student import TrimmedLlamaConfig
 
@@ -60,7 +59,7 @@ def check_heads(config: PreTrainedConfig, size: int) -> None:
         raise InvalidRequest(f"{heads} heads and {key_heads} key heads cannot be divided among {size} ranks", "model")
 
 
-def load_shard(folder: Path, options: RuntimeOptions, group: Group) -> RaggedRuntime:
+def load_shard(folder: Path, options: RuntimeOptions, group: Group) -> TorchRuntime:
     """This rank's share, with room for as much KV as the rank that has the least has."""
     if options.threads is not None:
         torch.set_num_threads(options.threads)
@@ -75,7 +74,8 @@ def load_shard(folder: Path, options: RuntimeOptions, group: Group) -> RaggedRun
     positions = group.smallest(options.kv_positions or _positions(model, group.ranks))
     keep_freed_memory()
     count_steps(model, group.begin)
-    runtime = RaggedRuntime(ModuleBody(model.requires_grad_(False)), info, model.device, positions)
+    # Not as graphs: a replay would pass by the steps by which the ranks know of one another that they go on.
+    runtime = modules_runtime(model.requires_grad_(False), info, options, positions, graphs=False)
     group.loaded()
     return runtime
 

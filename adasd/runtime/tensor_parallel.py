@@ -14,10 +14,9 @@ from torch import Tensor
 
 from adasd.core.messages import ModelInfo
 from adasd.kernels.device import DeviceKernels
-from adasd.runtime.base import CausalRuntime, Segment
+from adasd.runtime.base import CausalRuntime, Segment, TorchRuntime
 from adasd.runtime.group import Group
 from adasd.runtime.options import RuntimeOptions
-from adasd.runtime.ragged import RaggedRuntime
 from adasd.runtime.ranks import Ranks
 from adasd.runtime.shard import backend, check_shares, load_shard
 
@@ -29,7 +28,7 @@ class Leader:
     told, and then begun. Once it is told it can only fail on one rank alone, which ends the group.
     """
 
-    def __init__(self, runtime: RaggedRuntime, group: Group) -> None:
+    def __init__(self, runtime: TorchRuntime, group: Group) -> None:
         self._runtime, self._group = runtime, group
 
     def info(self) -> ModelInfo:
@@ -129,7 +128,7 @@ class Member:
         if self._leader is not None:
             self._leader.end()
 
-    def _load(self) -> tuple[Group, RaggedRuntime]:
+    def _load(self) -> tuple[Group, TorchRuntime]:
         group = Group(self._ranks, backend(self._options), self._options.heartbeat_seconds)
         with group.together():
             return group, load_shard(self._folder, self._options, group)

@@ -28,6 +28,9 @@ from adasd.runtime.base import CausalRuntime, Segment
 from adasd.runtime.decoder import Decoder
 from adasd.runtime.modules import ModuleBody
 from adasd.runtime.ragged import RaggedRuntime
+from adasd.runtime.slots import SlotPool
+from adasd.runtime.slotted import SlottedRuntime
+from adasd.runtime.static import SHORT, StaticBody
 from adasd.runtime.student import TrimmedLlamaConfig, TrimmedLlamaForCausalLM
 from adasd.runtime.toy import ToyRuntime, ToySpec
 
@@ -103,7 +106,12 @@ ARCHITECTURES: dict[str, Callable[[], PreTrainedModel]] = {
 }
 WRITTEN_OUT = ["llama", "qwen2", "mistral", "student"]
 """Those that a `Decoder` serves too."""
-SUBJECTS = ["toy", *ARCHITECTURES, *(f"decoder {name}" for name in WRITTEN_OUT)]
+SUBJECTS = [
+    "toy",
+    *ARCHITECTURES,
+    *(f"decoder {name}" for name in WRITTEN_OUT),
+    *(f"static {name}" for name in ARCHITECTURES),
+]
 
 
 @cache
@@ -119,8 +127,17 @@ def subject(name: str) -> Subject:
         return Subject(ToyRuntime(spec), lambda ids: read_once(ToyRuntime(spec), ids))
     kind, _, architecture = name.rpartition(" ")
     network = model(architecture)
+    if kind == "static":
+        return torch_subject(network, slotted(architecture))
     body = Decoder(network, CONTEXT, "float32") if kind else ModuleBody(deepcopy(network))
     return torch_subject(network, RaggedRuntime(body, info(), torch.device("cpu")))
+
+
+def slotted(name: str, slots: int = 40) -> SlottedRuntime:
+    """The modules of a small model at fixed shapes."""
+    network = deepcopy(model(name))
+    pool = SlotPool(network.config.num_hidden_layers, slots, CONTEXT + SHORT)
+    return SlottedRuntime(StaticBody(network, pool), pool, info())
 
 
 def ragged(name: str, kv_positions: int | None = None) -> RaggedRuntime:
@@ -128,7 +145,7 @@ def ragged(name: str, kv_positions: int | None = None) -> RaggedRuntime:
     return RaggedRuntime(ModuleBody(deepcopy(model(name))), info(), torch.device("cpu"), kv_positions)
 
 
-def torch_subject(network: PreTrainedModel, runtime: RaggedRuntime) -> Subject:
+def torch_subject(network: PreTrainedModel, runtime: RaggedRuntime | SlottedRuntime) -> Subject:
     columns = slice(None) if runtime.columns is None else runtime.columns
 
     @torch.inference_mode()
