@@ -118,15 +118,15 @@ def test_a_shape_that_cannot_be_recorded_goes_on_as_it_is(caplog: pytest.LogCapt
 def test_sessions_far_up_are_brought_down() -> None:
     """A lone stream among many that rest does not pay for their rows."""
     runtime, full = slotted("llama", slots=40), torch_subject(model("llama"), slotted("llama")).full
-    texts = {b"%d" % number: [1 + number, 2, 3 + number] for number in range(40)}
+    texts = {b"%d" % number: [1 + number, 2, 3 + number, 4, 5][: 2 + number % 4] for number in range(40)}
     runtime.forward([Segment(session, 0, text, 0) for session, text in texts.items()])
     pool = runtime._pool
     assert pool.slot(b"39") == 39 > ROOMY
-    (logits,) = runtime.forward([Segment(b"39", 3, [7], 1)])
+    (logits,) = runtime.forward([Segment(b"39", 5, [7], 1)])
     np.testing.assert_allclose(np.asarray(logits), full([*texts[b"39"], 7])[-1:], atol=TOLERANCE, rtol=TOLERANCE)
     assert pool.slot(b"39") == 0
     for session in (b"0", b"17", b"38"):  # those who gave way, and those who did not, hold what they held
-        (logits,) = runtime.forward([Segment(session, 3, [9], 1)])
+        (logits,) = runtime.forward([Segment(session, len(texts[session]), [9], 1)])
         np.testing.assert_allclose(np.asarray(logits), full([*texts[session], 9])[-1:], atol=TOLERANCE, rtol=TOLERANCE)
 
 
