@@ -125,6 +125,7 @@ def test_sessions_far_up_are_brought_down() -> None:
     (logits,) = runtime.forward([Segment(b"39", 5, [7], 1)])
     np.testing.assert_allclose(np.asarray(logits), full([*texts[b"39"], 7])[-1:], atol=TOLERANCE, rtol=TOLERANCE)
     assert pool.slot(b"39") == 0
+    assert pool.held() == {session: len(text) + (session == b"39") for session, text in texts.items()}
     for session in (b"0", b"17", b"38"):  # those who gave way, and those who did not, hold what they held
         (logits,) = runtime.forward([Segment(session, len(texts[session]), [9], 1)])
         np.testing.assert_allclose(np.asarray(logits), full([*texts[session], 9])[-1:], atol=TOLERANCE, rtol=TOLERANCE)
