@@ -31,7 +31,9 @@ def distill(
     prompts: Annotated[list[str], typer.Option(help="JSON lines of prompts, FILE or SOURCE=FILE; may be repeated.")],
     out: Annotated[Path, typer.Option(help="Folder to work in; a run that was killed goes on there.")],
     layers: Annotated[str, typer.Option(help="Layers of the target that the student begins as.")] = "0,1,14,29",
-    init: Annotated[Path | None, typer.Option(help="Folder of an earlier student to begin as, instead.")] = None,
+    init: Annotated[
+        Path | None, typer.Option(help="Folder of an earlier student to begin as; with --ablate, of these layers.")
+    ] = None,
     vocabulary: Annotated[int, typer.Option(help="Ids the student's head knows.")] = 8192,
     budget: Annotated[str, typer.Option(help="Time in all, as 3h, 45m or 1h30m.")] = "3h",
     writing_share: Annotated[float, typer.Option(help="Share of the budget for the target's answers.")] = 0.5,

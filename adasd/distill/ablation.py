@@ -65,6 +65,7 @@ def ablate(
 ) -> Iterator[Outcome]:
     """Train every variant on the answers in `out` with the recipe's training budget; resumable variant by variant.
 
+    With `init` they begin as that student, which began as the recipe's layers, as far as they have its layers.
     Answers written at temperature 0 tell nothing of sampling and are left out. Raises InvalidRequest without answers.
     """
     training, held_out = answered(out)
@@ -75,9 +76,10 @@ def ablate(
     for variant in variants:
         check_layers(teacher.model, variant.layers)
     for variant in variants:
-        chosen = replace(recipe, layers=variant.layers, vocabulary=variant.vocabulary, init=None)
+        chosen = replace(recipe, vocabulary=variant.vocabulary)
         folder = out / "ablation" / variant.name
-        student = _trained(chosen, teacher, training, folder, partial(show, variant.name))
+        student = new_student(chosen, teacher, training, variant.layers)
+        _train(student, chosen, teacher, training, folder, partial(show, variant.name))
         overlaps = [judged.overlap.double().numpy() for judged in judge(student, teacher.head, sampled)]
         yield _outcome(variant, overlaps, _pace(recipe, folder, device))
 
@@ -86,15 +88,19 @@ def _sampled(tree: Tree) -> Tree:
     return Tree(tuple(answer for answer in tree.answers if answer.question.temperature > 0))
 
 
-def _trained(
-    recipe: Recipe, teacher: Teacher, training: list[Tree], folder: Path, show: Callable[[float, str], None]
-) -> TrimmedLlamaForCausalLM:
+def _train(
+    student: TrimmedLlamaForCausalLM,
+    recipe: Recipe,
+    teacher: Teacher,
+    training: list[Tree],
+    folder: Path,
+    show: Callable[[float, str], None],
+) -> None:
+    """Train it, and write it to `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    student = new_student(recipe, teacher, training)
     trainer = Trainer(student, training, recipe.training, folder / "training.pt")
     trainer.run(dict, lambda progress, loss: show(recipe.training.done(progress), f"loss {loss:.3f}"))
     write_student(student, folder, teacher.name, f"# One of several students of {teacher.name} that were compared\n")
-    return student
 
 
 def _pace(recipe: Recipe, folder: Path, device: str) -> Pace:

@@ -56,12 +56,34 @@ def student_of(target: PreTrainedModel, layers: Sequence[int], vocab_ids: torch.
     return _with_matrices(student, target, vocab_ids)
 
 
+@torch.no_grad()
 def student_from(
-    earlier: TrimmedLlamaForCausalLM, target: PreTrainedModel, vocab_ids: torch.Tensor
+    earlier: TrimmedLlamaForCausalLM,
+    target: PreTrainedModel,
+    vocab_ids: torch.Tensor,
+    begun: Sequence[int] = (),
+    layers: Sequence[int] = (),
 ) -> TrimmedLlamaForCausalLM:
-    """A student that begins as an earlier one of the same target; its head is trimmed anew to `vocab_ids`."""
-    student = TrimmedLlamaForCausalLM(_config(target, earlier.config.num_hidden_layers, len(vocab_ids)))
-    student.model.layers.load_state_dict(earlier.model.layers.state_dict())
+    """A student that begins as an earlier one of the same target; its head is trimmed anew to `vocab_ids`.
+
+    layers: of the target that it is to have, where the earlier one has those `begun`; the same if not given. One that
+    is new begins as the target's with nothing to say (its outputs are zero), so the student begins as the earlier one.
+    Raises InvalidRequest if the earlier one has another number of layers than `begun`, or the target lacks one.
+    """
+    count = earlier.config.num_hidden_layers
+    begun, layers = begun or range(count), layers or begun or range(count)
+    if len(begun) != count:
+        raise InvalidRequest(f"the earlier student began as {count} layers, not as {list(begun)}", "layers")
+    check_layers(target, layers)
+    assert isinstance(target, LlamaForCausalLM)
+    student = TrimmedLlamaForCausalLM(_config(target, len(layers), len(vocab_ids)))
+    for own, chosen in zip(student.model.layers, layers, strict=True):
+        if chosen in begun:
+            own.load_state_dict(earlier.model.layers[list(begun).index(chosen)].state_dict())
+        else:
+            own.load_state_dict(target.model.layers[chosen].state_dict())
+            for said in (own.self_attn.o_proj, own.mlp.down_proj):
+                said.weight.zero_()
     student.model.norm.load_state_dict(earlier.model.norm.state_dict())
     return _with_matrices(student, target, vocab_ids)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import islice
@@ -133,16 +133,18 @@ def _write_timed(
     write_answers(generator, questions, store, remaining, stage.recipe.workers, report)
 
 
-def new_student(recipe: Recipe, teacher: Teacher, training: list[Tree]) -> TrimmedLlamaForCausalLM:
-    """The student as training finds it."""
+def new_student(
+    recipe: Recipe, teacher: Teacher, training: list[Tree], layers: Sequence[int] = ()
+) -> TrimmedLlamaForCausalLM:
+    """The student as training finds it. layers: that it is to have, if others than the earlier student's."""
     texts = [answer.ids.tolist() for tree in training for answer in tree.answers]
     vocabulary = teacher.head.shape[0]
     size, always = min(recipe.vocabulary, vocabulary), teacher.eos_ids
     if recipe.init is None:
-        return student_of(teacher.model, recipe.layers, frequent_ids(texts, size, always, vocabulary))
+        return student_of(teacher.model, layers or recipe.layers, frequent_ids(texts, size, always, vocabulary))
     earlier = load_student(Path(recipe.init), teacher.model)
     ids = frequent_ids(texts, size, always, vocabulary, earlier.lm_head.vocab_ids.tolist())
-    return student_from(earlier, teacher.model, ids)
+    return student_from(earlier, teacher.model, ids, recipe.layers if layers else (), layers)
 
 
 def _train(

@@ -129,5 +129,8 @@ def test_an_ablation_trains_every_variant_on_the_same_answers_and_weighs_time(fo
     assert [one.variant for one in outcomes] == list(variants)
     assert outcomes[0].acceptance > 0.9 > outcomes[1].acceptance
     assert all(one.draft > 0 and one.best.speedup >= 1 for one in outcomes)
+    grown = _recipe(folder, layers=(0, 3), init=str(whole / "student"), training=TrainingPlan(positions=300))
+    (larger,) = ablate(grown, parse_variants("0,2,3:250"), whole)
+    assert larger.acceptance > outcomes[1].acceptance + 0.05  # it has the earlier one's training behind it
     with pytest.raises(InvalidRequest, match="variants read like"):
         parse_variants("0,1")

@@ -10,7 +10,7 @@ from transformers import LlamaForCausalLM
 
 from adasd.core.errors import InvalidRequest
 from adasd.distill.checkpoint import Progress
-from adasd.distill.construct import frequent_ids, student_of
+from adasd.distill.construct import frequent_ids, student_from, student_of
 from adasd.distill.evaluate import pooled, score
 from adasd.distill.generate import Generator, Question
 from adasd.distill.losses import KullbackLeibler, TotalVariation
@@ -159,3 +159,39 @@ def test_a_student_of_all_layers_and_ids_is_the_target(target: LlamaForCausalLM,
     torch.testing.assert_close(student(ids).logits, target(ids).logits, atol=1e-5, rtol=1e-5)
     student.set_attn_implementation(PACKED_ATTENTION)
     assert pooled(score(student, target.lm_head.weight, trees[:5])).acceptance == pytest.approx(1, abs=5e-3)
+
+
+@torch.inference_mode()
+def said(student: TrimmedLlamaForCausalLM) -> torch.Tensor:
+    logits: torch.Tensor = student.eval()(input_ids=torch.arange(40, 60)[None]).logits
+    return logits
+
+
+def test_a_student_with_more_layers_begins_as_the_earlier_one_and_learns_with_all_of_them(
+    target: LlamaForCausalLM, trees: list[Tree], tmp_path: Path
+) -> None:
+    ids = torch.arange(300, dtype=torch.int32)
+    earlier = student_of(target, (0, 3), ids)
+    larger = student_from(earlier, target, ids, begun=(0, 3), layers=(0, 2, 3))
+    assert larger.config.num_hidden_layers == 3
+    torch.testing.assert_close(said(larger), said(earlier))
+    new = {name: weights.clone() for name, weights in larger.model.layers[1].named_parameters()}
+    Trainer(larger, trees, TrainingPlan(positions=900, batch=300), tmp_path / "training.pt").run(dict)
+    moved = [name for name, weights in larger.model.layers[1].named_parameters() if not torch.equal(weights, new[name])]
+    assert len(moved) == len(new)
+
+
+def test_a_student_with_fewer_layers_keeps_those_it_has(target: LlamaForCausalLM) -> None:
+    ids = torch.arange(300, dtype=torch.int32)
+    smaller = student_from(student_of(target, (0, 1, 3), ids), target, ids, begun=(0, 1, 3), layers=(0, 3))
+    torch.testing.assert_close(said(smaller), said(student_of(target, (0, 3), ids)))
+
+
+def test_layers_that_an_earlier_student_did_not_begin_as_are_refused(target: LlamaForCausalLM) -> None:
+    ids = torch.arange(300, dtype=torch.int32)
+    earlier = student_of(target, (0, 3), ids)
+    with pytest.raises(InvalidRequest, match="began as 2 layers") as refusal:
+        student_from(earlier, target, ids, begun=(0, 1, 3), layers=(0, 3))
+    assert refusal.value.param == "layers"
+    with pytest.raises(InvalidRequest, match="target's 4"):
+        student_from(earlier, target, ids, begun=(0, 3), layers=(0, 9))
