@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,6 +31,10 @@ from adasd.runtime.student import TrimmedLlamaConfig, is_complete, load_student
 
 MOST_SLOTS = 64
 """Sessions with KV at a time, where memory holds more: of a pass's shapes there are few."""
+ENOUGH_SLOTS = 8
+"""With fewer, passes are static only where that was asked for."""
+
+logger = logging.getLogger(__name__)
 
 
 def load_checkpoint(folder: Path, role: Role, options: RuntimeOptions) -> TorchRuntime:
@@ -83,9 +88,9 @@ def modules_runtime(
     graphs: whether static passes on CUDA may be recorded. Raises InvalidRequest if not one session has room.
     """
     positions = positions or options.kv_positions or kv_positions(model, model.device)
-    if not options.static_passes:
-        return RaggedRuntime(ModuleBody(model), info, model.device, positions)
     slots, length = room(positions, info.context_length, SHORT)
+    if not _takes_slots(options, slots):
+        return RaggedRuntime(ModuleBody(model), info, model.device, positions)
     if slots < 1:
         raise InvalidRequest(
             f"{positions} positions of KV hold no session of {length}, as static passes need it; set a shorter one",
@@ -94,6 +99,15 @@ def modules_runtime(
     pool = SlotPool(model.config.get_text_config(decoder=True).num_hidden_layers, min(slots, MOST_SLOTS), length)
     record = CudaGraphs() if graphs and model.device.type == "cuda" else None
     return SlottedRuntime(StaticBody(model, pool, record, options.compiled), pool, info)
+
+
+def _takes_slots(options: RuntimeOptions, slots: int) -> bool:
+    """Whether passes are static: where that was asked for, or is the default and enough sessions have room."""
+    default = options.passes is None and not options.compiled
+    if options.static_passes and default and slots < ENOUGH_SLOTS:
+        logger.info("memory holds %d sessions as long as the context, so passes are not static", slots)
+        return False
+    return options.static_passes
 
 
 def kv_positions(model: PreTrainedModel, device: torch.device) -> int:

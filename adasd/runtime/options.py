@@ -22,7 +22,7 @@ class RuntimeOptions:
     dtype: of weights and products. On the CPU models of the Llama family keep everything else in float32, and may be
     multiplied in int8, which others may not. None: float32 on the CPU, elsewhere the folder's own.
     passes: ragged ones hold a pass's tokens and no others; static ones have few shapes, which on CUDA are recorded as
-    graphs, and a slot of KV for each session, as long as the context. None: static on CUDA, else ragged.
+    graphs, and a slot of KV for each session, as long as the context. None: static on CUDA, if eight fit, else ragged.
     compiled: have torch compile static passes, by shape.
     prefill_chunk: positions of prompts read at a time; running_chunk: the same beside running streams.
     kv_positions: positions of KV for all sessions together; None: as many as half the free memory holds.

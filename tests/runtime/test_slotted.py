@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,9 @@ from adasd.core.errors import InvalidRequest, Overloaded, SessionNotFound
 from adasd.core.types import Draft
 from adasd.kernels.device import DeviceKernels
 from adasd.runtime.base import Segment
+from adasd.runtime.checkpoint import modules_runtime
 from adasd.runtime.loading import RuntimeOptions, load_model
+from adasd.runtime.ragged import RaggedRuntime
 from adasd.runtime.replica import Replica
 from adasd.runtime.slots import SlotPool, bucket
 from adasd.runtime.slotted import ROOMY, SlottedRuntime
@@ -249,6 +252,19 @@ def test_what_static_passes_cannot_be_is_refused(tmp_path: Path) -> None:
         RuntimeOptions(compiled=True)
     assert RuntimeOptions(device="cuda:0", compiled=True).static_passes
     assert not RuntimeOptions(device="cuda", passes="ragged").static_passes
+
+
+@pytest.mark.parametrize(
+    ("slots", "options", "kind"),
+    [(8, {}, SlottedRuntime), (7, {}, RaggedRuntime), (7, {"compiled": True}, SlottedRuntime)],
+)
+def test_by_default_slots_are_for_devices_that_hold_enough_of_them(
+    slots: int, options: dict[str, Any], kind: type[object]
+) -> None:
+    fitting = RuntimeOptions(device="cuda", kv_positions=slots * (CONTEXT + SHORT), **options)
+    assert isinstance(modules_runtime(deepcopy(model("llama")), info(), fitting), kind)
+    asked = replace(fitting, passes="static")
+    assert isinstance(modules_runtime(deepcopy(model("llama")), info(), asked), SlottedRuntime)
 
 
 def test_rolling_back_and_reading_on_move_no_memory() -> None:
