@@ -133,7 +133,7 @@ def subject(name: str) -> Subject:
     return torch_subject(network, RaggedRuntime(body, info(), torch.device("cpu")))
 
 
-def slotted(name: str, slots: int = 40) -> SlottedRuntime:
+def slotted(name: str, slots: int = 100) -> SlottedRuntime:
     """The modules of a small model at fixed shapes."""
     network = deepcopy(model(name))
     pool = SlotPool(network.config.num_hidden_layers, slots, CONTEXT + SHORT)

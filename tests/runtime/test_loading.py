@@ -16,6 +16,7 @@ from adasd.core.host import HostKernels
 from adasd.kernels.device import DeviceKernels
 from adasd.runtime.base import Segment
 from adasd.runtime.fingerprint import vocabulary_fingerprint, weights_fingerprint
+from adasd.runtime.linear import can_pack
 from adasd.runtime.loading import RuntimeOptions, load_model
 from adasd.runtime.ragged import RaggedRuntime
 from adasd.runtime.student import EMBEDDING, HEAD
@@ -73,9 +74,12 @@ def test_a_toy_and_a_folder_of_one_tokenizer_have_one_vocabulary(target: Path) -
 
 
 def test_the_type_asked_for_is_the_type_of_the_weights(target: Path) -> None:
-    """Llamas are multiplied in it, and float32 in between; whatever is not written out is converted."""
+    """Llamas are multiplied in it, and float32 in between; whatever is not written out is converted, and so are Llamas
+    on processors that do not multiply it.
+    """
+    between = torch.float32 if can_pack("bfloat16") else torch.bfloat16
     whole = load_model(str(target), "target", RuntimeOptions())[0].forward([Segment(b"s", 0, [5, 6, 7], 3)])[0]
-    for dtype, logits in (("bfloat16", torch.float32), ("float16", torch.float16)):
+    for dtype, logits in (("bfloat16", between), ("float16", torch.float16)):
         runtime = load_model(str(target), "target", RuntimeOptions(dtype=dtype, context_length=9))[0]  # type: ignore[arg-type]
         (rounded,) = runtime.forward([Segment(b"s", 0, [5, 6, 7], 3)])
         assert rounded.dtype is logits
