@@ -11,6 +11,8 @@ import pytest
 
 from adasd.state.embedded import EmbeddedRedis
 
+pytest_plugins = ["tests.elsewhere"]
+
 
 @pytest.fixture(scope="session")
 def redis_url() -> Iterator[str]:

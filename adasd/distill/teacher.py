@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from adasd.core.errors import InvalidRequest
 from adasd.distill.construct import head_weight
 from adasd.distill.prompts import Prompt
+from adasd.runtime.checkpoint import torch_device
 
 
 class Teacher:
@@ -19,7 +20,7 @@ class Teacher:
     def __init__(self, folder: Path, device: str = "cpu") -> None:
         if not (folder / "config.json").is_file():
             raise InvalidRequest(f"no model in {folder}: it has no config.json", "target")
-        self._folder, self._device = folder, device
+        self._folder, self._device = folder, torch_device(device)
         self.tokenize = TeacherTokenizer(folder)
         self.model = self.fresh_model()
         self.name = folder.resolve().name

@@ -43,6 +43,8 @@ class Attention:
 class RaggedBatch:
     """The spans of one pass."""
 
+    reach: int | None = None
+
     def __init__(self, spans: Sequence[Span]) -> None:
         self.spans = spans
 
@@ -50,6 +52,11 @@ class RaggedBatch:
         """Store what the row's tokens add to their sessions. keys, values: [key heads, tokens, width]."""
         for span in self.spans:
             span.kv.write(layer, keys[:, span.start : span.end], values[:, span.start : span.end])
+
+    def file(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """`write` what a layer of transformers hands over, [1, key heads, tokens, width]; `attend` reads it there."""
+        self.write(layer, keys[0], values[0])
+        return keys, values
 
     def attend(self, layer: int, query: Tensor, kind: Attention) -> Tensor:
         """What every token reads, after `write`. query: [tokens, heads, width]; [tokens, heads * width]."""

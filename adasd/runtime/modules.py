@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AttentionInterface, Cache, DynamicCache, PreTrainedModel
-from transformers.cache_utils import CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
+from transformers import AttentionInterface, DynamicCache, PreTrainedModel
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from transformers.masking_utils import AttentionMaskInterface
 
 from adasd.core.errors import InvalidRequest
 from adasd.runtime.attention import Attention, RaggedBatch, Span
+from adasd.runtime.filing import FilingCache
 from adasd.runtime.kv import SessionKV
 
 RAGGED_ATTENTION = "adasd_ragged"
@@ -47,45 +48,13 @@ class ModuleBody:
         read = self._model(
             input_ids=ids[None],
             position_ids=positions[None],
-            cache=RaggedCache(self.layer_count, batch),
+            cache=FilingCache(self.layer_count, batch),
             use_cache=True,
             logits_to_keep=rows,
             ragged=batch,
         )
         logits: Tensor = read.logits[0]
         return logits
-
-
-class RaggedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
-    """Files what a pass computed under its sessions; the attention reads it from there."""
-
-    def __init__(self, index: int, batch: RaggedBatch) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._index, self._batch = index, batch
-
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Nothing to do: sessions allocate."""
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """key_states, value_states: [1, key heads, tokens, width]."""
-        self._batch.write(self._index, key_states[0], value_states[0])
-        return key_states, value_states
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return query_length, 0
-
-    def get_seq_length(self) -> int:
-        return 0
-
-    def get_max_length(self) -> int:
-        return -1
-
-
-class RaggedCache(Cache):
-    """What transformers takes for a cache during one pass."""
-
-    def __init__(self, layers: int, batch: RaggedBatch) -> None:
-        super().__init__(layers=[RaggedLayer(index, batch) for index in range(layers)])
 
 
 def ragged_attention(

@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import AttentionInterface, Cache, PreTrainedModel
-from transformers.cache_utils import CacheLayerMixin
+from transformers import AttentionInterface, PreTrainedModel
 from transformers.masking_utils import AttentionMaskInterface
 
 from adasd.core.errors import InvalidRequest
+from adasd.runtime.filing import FilingCache
 from adasd.runtime.modules import check_architecture, no_mask
 from adasd.runtime.slots import SlotPool, bucket
 
@@ -62,6 +62,7 @@ class StaticPass:
 
     def __init__(self, shape: Shape, pool: SlotPool, device: torch.device) -> None:
         self.shape, self.pool = shape, pool
+        self.reach: int | None = shape.reach
         self.ids = torch.zeros((shape.rows, shape.tokens), dtype=torch.int64, device=device)
         self.bases = torch.zeros(shape.rows, dtype=torch.int64, device=device)
         self._slots = torch.arange(shape.first, shape.first + shape.rows, device=device)[:, None]
@@ -94,7 +95,7 @@ class StaticPass:
             self._masks[window] = (seen if window is None else seen & (self._reach > own - window))[:, None]
         return self._masks[window]
 
-    def store(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    def file(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Keep what was computed for the tokens, [rows, heads, tokens, width]; views of all that may be looked at."""
         read = []
         for block, states in zip(self.pool.buffers(layer, keys, values), (keys, values), strict=True):
@@ -194,7 +195,7 @@ class StaticBody:
         read = model(
             input_ids=ready.ids,
             position_ids=ready.positions,
-            cache=StaticCache(self.layer_count, ready),
+            cache=FilingCache(self.layer_count, ready),
             use_cache=True,
             logits_to_keep=rows,
             static=ready,
@@ -212,36 +213,6 @@ def shape_of(turns: Sequence[Turn], pool: SlotPool) -> Shape:
         (turn,) = turns
         return Shape(1, len(turn.ids), far, turn.slot)
     return Shape(min(bucket(max(turn.slot for turn in turns) + 1), pool.slots), bucket(tokens), far)
-
-
-class StaticLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
-    """Files what a pass computed in its slots."""
-
-    def __init__(self, index: int, ready: StaticPass) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._index, self._ready = index, ready
-
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Nothing to do: the pool allocates."""
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        return self._ready.store(self._index, key_states, value_states)
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self._ready.shape.reach, 0
-
-    def get_seq_length(self) -> int:
-        return 0
-
-    def get_max_length(self) -> int:
-        return -1
-
-
-class StaticCache(Cache):
-    """What transformers takes for a cache during one pass."""
-
-    def __init__(self, layers: int, ready: StaticPass) -> None:
-        super().__init__(layers=[StaticLayer(index, ready) for index in range(layers)])
 
 
 def static_attention(

@@ -10,7 +10,7 @@ from tests.distill.conftest import EOS, tiny_llama
 LIMIT = 20
 
 
-def _questions(count: int, temperature: float = 0.0, each: int = 1) -> list[Question]:
+def asked(count: int, temperature: float = 0.0, each: int = 1) -> list[Question]:
     generator = torch.Generator().manual_seed(5)
     prompts = [torch.randint(40, 300, (1 + index % 13,), generator=generator).tolist() for index in range(count)]
     return [
@@ -35,7 +35,7 @@ def _greedy(model: LlamaForCausalLM, prompt: tuple[int, ...]) -> list[int]:
 
 
 def test_greedy_equals_transformers_row_by_row_with_refill(target: LlamaForCausalLM) -> None:
-    questions = _questions(23)
+    questions = asked(23)
     answers = _by_name(list(_generator(target, slots=4).answers(questions)))
     plain = tiny_llama()
     assert answers == {question.name: _greedy(plain, question.prompt) for question in questions}
@@ -43,7 +43,7 @@ def test_greedy_equals_transformers_row_by_row_with_refill(target: LlamaForCausa
 
 
 def test_hidden_states_and_normalizers_are_those_of_one_full_pass(target: LlamaForCausalLM) -> None:
-    answers = list(_generator(target, slots=3).answers(_questions(5, temperature=0.9)))
+    answers = list(_generator(target, slots=3).answers(asked(5, temperature=0.9)))
     plain = tiny_llama()
     for answer in answers:
         ids = torch.tensor([[*answer.question.prompt, *answer.ids.tolist()]])
@@ -54,7 +54,7 @@ def test_hidden_states_and_normalizers_are_those_of_one_full_pass(target: LlamaF
 
 
 def test_a_sampled_answer_does_not_depend_on_its_company(target: LlamaForCausalLM) -> None:
-    questions = _questions(9, temperature=1.0, each=2)
+    questions = asked(9, temperature=1.0, each=2)
     generator = _generator(target, slots=5)
     together = _by_name(list(generator.answers(questions)))
     alone = _by_name([answer for question in questions[::-1] for answer in generator.answers([question])])
@@ -90,6 +90,6 @@ def test_samples_follow_the_softmax_at_each_rows_temperature() -> None:
 
 def test_it_stops_before_the_step_at_which_it_is_told_to(target: LlamaForCausalLM) -> None:
     answers = iter((False, False, True))
-    found = list(_generator(target, slots=2).answers(_questions(8), lambda: next(answers)))
+    found = list(_generator(target, slots=2).answers(asked(8), lambda: next(answers)))
     assert all(len(answer.ids) <= 2 for answer in found)
     assert next(answers, None) is None

@@ -22,7 +22,7 @@ from adasd.distill.train import TrainingPlan
 from adasd.runtime.student import load_student
 
 
-def _recipe(folder: Path, **changes: object) -> Recipe:
+def recipe(folder: Path, **changes: object) -> Recipe:
     known: dict[str, object] = {
         "target": str(folder / "target"),
         "prompts": (f"a={folder / 'a.jsonl'}", f"b={folder / 'b.jsonl'}"),
@@ -41,7 +41,7 @@ def _recipe(folder: Path, **changes: object) -> Recipe:
 @pytest.fixture(scope="module")
 def whole(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("whole")
-    distil(_recipe(folder), out)
+    distil(recipe(folder), out)
     return out
 
 
@@ -76,10 +76,10 @@ def test_held_out_prompts_are_answered_apart_from_training(whole: Path) -> None:
 PROGRAM = """
 import sys, torch
 from pathlib import Path
-from tests.distill.test_run import _recipe
+from tests.distill.test_run import recipe
 from adasd.distill.run import distil
 torch.set_num_threads(1)
-distil(_recipe(Path(sys.argv[1])), Path(sys.argv[2]))
+distil(recipe(Path(sys.argv[1])), Path(sys.argv[2]))
 """
 
 
@@ -94,7 +94,7 @@ def test_killed_at_any_point_and_resumed_gives_the_same_weights(folder: Path, wh
             time.sleep(0.01)
         os.kill(running.pid, signal.SIGKILL)
         assert running.wait() == -signal.SIGKILL
-    distil(_recipe(folder), tmp_path)
+    distil(recipe(folder), tmp_path)
     resumed, uninterrupted = (load_file(out / "student" / "model.safetensors") for out in (tmp_path, whole))
     assert resumed.keys() == uninterrupted.keys()
     assert all(torch.equal(resumed[name], uninterrupted[name]) for name in resumed)
@@ -102,34 +102,34 @@ def test_killed_at_any_point_and_resumed_gives_the_same_weights(folder: Path, wh
 
 def test_a_folder_begun_with_another_recipe_is_refused(folder: Path, whole: Path) -> None:
     with pytest.raises(InvalidRequest, match="begun with another vocabulary"):
-        distil(_recipe(folder, vocabulary=200), whole)
+        distil(recipe(folder, vocabulary=200), whole)
 
 
 def test_layers_the_target_lacks_are_refused_before_anything_is_written(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="some of the target's 4"):
-        distil(_recipe(folder, layers=(0, 9)), tmp_path / "out")
+        distil(recipe(folder, layers=(0, 9)), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_a_student_can_begin_as_an_earlier_one(folder: Path, whole: Path, tmp_path: Path) -> None:
-    again = _recipe(folder, init=str(whole / "student"), training=TrainingPlan(positions=1, batch=300))
+    again = recipe(folder, init=str(whole / "student"), training=TrainingPlan(positions=1, batch=300))
     card = (distil(again, tmp_path) / "README.md").read_text()
     assert "| source | temperature | positions | first | this |" in card
 
 
 def test_a_recipe_without_an_end_is_refused(folder: Path) -> None:
     with pytest.raises(InvalidRequest, match="needs an end"):
-        _recipe(folder, answers=None)
+        recipe(folder, answers=None)
 
 
 def test_an_ablation_trains_every_variant_on_the_same_answers_and_weighs_time(folder: Path, whole: Path) -> None:
     variants = parse_variants("0,1,2,3:300;0:100")
-    recipe = _recipe(folder, training=TrainingPlan(positions=300, batch=300))
-    outcomes = list(ablate(recipe, variants, whole))
+    small = recipe(folder, training=TrainingPlan(positions=300, batch=300))
+    outcomes = list(ablate(small, variants, whole))
     assert [one.variant for one in outcomes] == list(variants)
     assert outcomes[0].acceptance > 0.9 > outcomes[1].acceptance
     assert all(one.draft > 0 and one.best.speedup >= 1 for one in outcomes)
-    grown = _recipe(folder, layers=(0, 3), init=str(whole / "student"), training=TrainingPlan(positions=300))
+    grown = recipe(folder, layers=(0, 3), init=str(whole / "student"), training=TrainingPlan(positions=300))
     (larger,) = ablate(grown, parse_variants("0,2,3:250"), whole)
     assert larger.acceptance > outcomes[1].acceptance + 0.05  # it has the earlier one's training behind it
     with pytest.raises(InvalidRequest, match="variants read like"):
