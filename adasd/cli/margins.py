@@ -24,6 +24,7 @@ from adasd.core.host import HostKernels, HostTarget
 from adasd.core.processing import Processor, process
 from adasd.core.types import Draft, FloatArray
 from adasd.runtime.base import CausalRuntime, Segment
+from adasd.runtime.host_rows import host_rows
 from adasd.runtime.loading import RuntimeOptions, load_model
 from adasd.runtime.local import LocalPair
 from adasd.runtime.replica import Replica
@@ -71,7 +72,7 @@ class Models:
         session = os.urandom(16)
         raw = self.target.forward([Segment(session, 0, list(ids), rows)])[0]
         self.target.release(session)
-        logits = np.asarray(raw if isinstance(raw, np.ndarray) else raw.float().cpu().numpy(), dtype=np.float64)
+        logits = host_rows(self.target, raw)
         prompt, done = len(request.prompt), len(ids) - rows + 1
         edits = Processor(request.sampling.processing, ids[:done], prompt).edits(ids[done:], rows)
         return logits if edits is None else process(logits, edits)

@@ -16,6 +16,7 @@ from adasd.core.messages import ModelInfo
 from adasd.core.sampling import warp
 from adasd.core.types import FloatArray, SamplingParams
 from adasd.runtime.base import CausalRuntime, Segment
+from adasd.runtime.host_rows import host_rows
 
 Runtime = CausalRuntime[Any]
 SESSION = b"inspection------"
@@ -68,7 +69,8 @@ def _seconds(runtime: Runtime, ids: Sequence[int], rows: int, repeats: int) -> f
     found = []
     for _ in range(repeats + 1):  # the first warms up
         started = time.perf_counter()
-        np.asarray(runtime.forward([Segment(SESSION, base, ids[base:], min(rows, len(ids)))])[0])
+        (logits,) = runtime.forward([Segment(SESSION, base, ids[base:], min(rows, len(ids)))])
+        host_rows(runtime, logits[-1:])  # waits for the device
         found.append(time.perf_counter() - started)
     runtime.release(SESSION)
     return median(found[1:])
@@ -95,7 +97,7 @@ def overlaps(
 
 def _row(runtime: Runtime, ids: Sequence[int], base: int, sampling: SamplingParams) -> FloatArray:
     (logits,) = runtime.forward([Segment(SESSION, base, ids[base:], 1)])
-    return warp(np.asarray(logits, dtype=np.float64)[0], sampling)
+    return warp(host_rows(runtime, logits)[0], sampling)
 
 
 def expected_tokens(answers: Sequence[FloatArray], length: int) -> float:

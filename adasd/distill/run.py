@@ -45,7 +45,7 @@ def distil(recipe: Recipe, out: Path, device: str = "cpu", show: Show = silent) 
     """
     teacher, stage = write(recipe, out, device, show)
     training, held_out = answered(out)
-    student = _on(teacher, new_student(recipe, teacher, training))
+    student = new_student(recipe, teacher, training)
     trainer = _train(student, teacher, training, held_out, stage, out, show)
     figures = {"first": _earlier_figures(recipe.init, teacher, held_out)} if recipe.init else {}
     figures["this"] = score(student, teacher.head, held_out)
@@ -136,15 +136,16 @@ def _write_timed(
 def new_student(
     recipe: Recipe, teacher: Teacher, training: list[Tree], layers: Sequence[int] = ()
 ) -> TrimmedLlamaForCausalLM:
-    """The student as training finds it. layers: that it is to have, if others than the earlier student's."""
+    """The student as training finds it, on the teacher's device. layers: to have instead of the recipe's."""
     texts = [answer.ids.tolist() for tree in training for answer in tree.answers]
     vocabulary = teacher.head.shape[0]
     size, always = min(recipe.vocabulary, vocabulary), teacher.eos_ids
     if recipe.init is None:
-        return student_of(teacher.model, layers or recipe.layers, frequent_ids(texts, size, always, vocabulary))
+        ids = frequent_ids(texts, size, always, vocabulary)
+        return _on(teacher, student_of(teacher.model, layers or recipe.layers, ids))
     earlier = load_student(Path(recipe.init), teacher.model)
     ids = frequent_ids(texts, size, always, vocabulary, earlier.lm_head.vocab_ids.tolist())
-    return student_from(earlier, teacher.model, ids, recipe.layers if layers else (), layers)
+    return _on(teacher, student_from(earlier, teacher.model, ids, recipe.layers if layers else (), layers))
 
 
 def _train(

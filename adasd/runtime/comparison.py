@@ -15,6 +15,7 @@ from adasd.core.messages import ModelInfo, VerifyRequest
 from adasd.core.stopping import AdaSDStopping
 from adasd.core.types import FloatArray, SamplingParams, Verdict
 from adasd.runtime.base import CausalRuntime, Segment
+from adasd.runtime.host_rows import host_rows
 from adasd.runtime.local import LocalPair
 from adasd.runtime.replica import Replica
 
@@ -124,4 +125,4 @@ def logits_of(runtime: CausalRuntime[Any], ids: Sequence[int]) -> FloatArray:
     """Of all positions, read at once, [positions, vocabulary]."""
     (logits,) = runtime.forward([Segment(PROBE, 0, list(ids), len(ids))])
     runtime.release(PROBE)
-    return np.asarray(logits.cpu().double() if hasattr(logits, "cpu") else logits)
+    return host_rows(runtime, logits)

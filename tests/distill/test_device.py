@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from adasd.core.errors import InvalidRequest
+from adasd.distill.ablation import ablate, parse_variants
 from adasd.distill.generate import Generator
 from adasd.distill.recipe import Recipe
 from adasd.distill.run import distil
@@ -62,6 +63,17 @@ def test_a_run_there_that_was_cut_off_goes_on_to_the_same_weights(
     distil(brief(folder), tmp_path / "cut", str(elsewhere))
     whole, cut = (load_file(tmp_path / name / "student" / "model.safetensors") for name in ("whole", "cut"))
     assert all(torch.equal(whole[name], cut[name]) for name in whole)
+
+
+def test_variants_and_those_who_begin_as_earlier_ones_train_there_too(
+    elsewhere: torch.device, folder: Path, tmp_path: Path
+) -> None:
+    distil(brief(folder), tmp_path / "first")
+    again = replace(brief(folder), init=str(tmp_path / "first" / "student"))
+    distil(again, tmp_path / "second", str(elsewhere))
+    (outcome,) = ablate(again, parse_variants("0,2,3:250"), tmp_path / "second", str(elsewhere))
+    assert 0 < outcome.acceptance < 1
+    assert outcome.draft > 0
 
 
 @pytest.mark.parametrize("device", ["cuda:7", "toaster"])

@@ -5,14 +5,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import typer
 from typer.testing import CliRunner
 
 from adasd.cli.inspect import inspect
+from adasd.core.draws import CounterDraws, DrawKey, Purpose
 from adasd.core.errors import InvalidRequest
 from adasd.core.types import SamplingParams
-from adasd.distill.inspection import Pace, check_fit, expected_tokens, forecasts, overlaps
+from adasd.distill.construct import student_of
+from adasd.distill.export import write_student
+from adasd.distill.inspection import Pace, check_fit, expected_tokens, forecasts, measure_pace, overlaps
+from adasd.runtime.loading import load_model
+from adasd.runtime.options import RuntimeOptions
 from adasd.runtime.toy import ToyRuntime, ToySpec
+from tests.distill.conftest import tiny_llama
 
 
 def _toy(spec: str) -> ToyRuntime:
@@ -78,3 +85,24 @@ def test_the_command_accepts_another_padding(tmp_path: Path) -> None:
     code, said = _inspect(tmp_path, "toy:vocab=301", "toy:vocab=300")
     assert code == 0
     assert "padded differently, 300 against 301" in said
+
+
+@pytest.mark.parametrize("device", ["cpu", "elsewhere"])
+def test_a_student_is_judged_by_the_ids_its_head_knows(
+    elsewhere: torch.device, folder: Path, tmp_path: Path, device: str
+) -> None:
+    """All layers of the target, two thirds of its ids: the overlap is the target's mass on those."""
+    known = torch.arange(0, 300, 3, dtype=torch.int32).add(1)
+    write_student(student_of(tiny_llama(), (0, 1, 2, 3), known), tmp_path, "tiny", "card")
+    options = RuntimeOptions(device=device if device == "cpu" else str(elsewhere), target=folder / "target")
+    target, _ = load_model(str(folder / "target"), "target", options)
+    student, _ = load_model(str(tmp_path), "draft", options)
+    found = overlaps(target, student, [50, 60], SamplingParams(seed=3), 5)
+    read, ids = tiny_llama(), [50, 60]
+    for place, overlap in enumerate(found):
+        p = read(torch.tensor([ids])).logits[0, -1].double().softmax(-1)
+        assert overlap == pytest.approx(p[known.long()].sum().item(), abs=2e-2)  # the student is kept in half precision
+        ids.append(CounterDraws(3).categorical(DrawKey(place, 0, Purpose.EMIT), p.numpy()))
+    pace = measure_pace(target, student, [50, 60, 70], 2, repeats=1)
+    assert pace.draft > 0
+    assert len(pace.verify) == 3
