@@ -34,7 +34,7 @@ class Results:
         traced = [answer for answer in self.answers if answer.reply and answer.reply.rounds]
         for variant, group in grouped(traced, lambda answer: answer.variant).items():
             yield f"## Where the time goes: {variant}"
-            yield shares_table(answer.reply.rounds for answer in group if answer.reply)
+            yield shares_table([answer.reply.rounds for answer in group if answer.reply])
         if traced:
             yield "## Commits"
             yield commit_table(traced)

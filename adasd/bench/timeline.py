@@ -16,14 +16,16 @@ from adasd.bench.statistics import percentile
 Round = Mapping[str, Any]
 Event = dict[str, Any]
 
-LANES = {"gateway": 1, "drafter": 2, "verifier": 3, "redis": 4}
-"""Services, and the number of each in the trace."""
+LANES = {"gateway": 1, "drafter": 2, "verifier": 3, "redis": 4, "client": 5}
+"""Services, and the number of each in the trace; for the client, what the gateway does to tell it."""
 SERVICE = {"draft": "drafter", "verify": "verifier", "create": "redis", "commit": "redis"}
 TOLD = ("queue", "forward", "rules")
 PARTS = (
     *(f"{service} {part}" for service in ("drafter", "verifier") for part in ("forward", "rules", "queue", "network")),
-    *("drafter, not told", "verifier, not told", "commit", "gateway", "emit"),
+    *("drafter, not told", "verifier, not told", "create", "gateway"),
 )
+BESIDE = ("commit", "telling")
+"""What goes on while the next block is under way."""
 STORED = (100, 1000, 4000, 8000)
 """Tokens of a session at which rows of the commit table begin."""
 
@@ -70,14 +72,15 @@ def _answer_events(answer: Answer, rounds: Sequence[Round], lane: int) -> Iterat
     for number, (one, following) in enumerate(zip_longest(rounds, rounds[1:])):
         timing = one["timing"]
         figures = {name: one[name] for name in ("drafted", "accepted", "tokens")}
-        yield slice_("gateway", f"round {number}", timing["begin"], timing["end"] - timing["begin"], **figures)
+        yield slice_("gateway", f"round {number}", timing["begin"], _end(one, following) - timing["begin"], **figures)
         for step in timing["steps"]:
             service = SERVICE[step["step"]]
-            yield slice_("gateway", step["step"], step["begin"], step["seconds"])
+            if step["step"] != "commit":
+                yield slice_("gateway", step["step"], step["begin"], step["seconds"])
             for name, begin, seconds in _slices(step):
                 yield slice_(service, name, begin, seconds, round=number, forwards=step.get("forwards"))
-        if following is not None:
-            yield slice_("gateway", "emit", timing["end"], following["timing"]["begin"] - timing["end"])
+        told = beside(one)["telling"]
+        yield slice_("client", "telling", timing["end"] - told, told, round=number)
 
 
 def _slices(step: Mapping[str, Any]) -> list[tuple[str, float, float]]:
@@ -95,33 +98,49 @@ def _told(step: Mapping[str, Any]) -> bool:
 
 
 def spent(rounds: Sequence[Round]) -> Iterator[dict[str, float]]:
-    """Seconds of every round by PARTS; network is what a replica did not tell of the wait for it.
-
-    Between a round's end and the next one's begin its text is sent: nobody tells that of the last round.
+    """Seconds of every round by PARTS, until the next one begins; network is what a replica did not tell of the wait
+    for it, gateway what nobody waits for.
     """
     for one, following in zip_longest(rounds, rounds[1:]):
-        timing = one["timing"]
+        steps = [step for step in one["timing"]["steps"] if step["step"] != "commit"]
         parts = dict.fromkeys(PARTS, 0.0)
-        for step in timing["steps"]:
+        for step in steps:
             for part, seconds in _parts(step):
                 parts[part] += seconds
-        parts["gateway"] = timing["end"] - timing["begin"] - sum(step["seconds"] for step in timing["steps"])
-        parts["emit"] = following["timing"]["begin"] - timing["end"] if following is not None else 0.0
+        whole = _end(one, following) - one["timing"]["begin"]
+        parts["gateway"] = max(0.0, whole - sum(step["seconds"] for step in steps))
         yield parts
+
+
+def beside(one: Round) -> dict[str, float]:
+    """Seconds of a round by BESIDE: its commit, and from there until its text is handed over."""
+    commits = [step for step in one["timing"]["steps"] if step["step"] == "commit"]
+    done = max((step["begin"] + step["seconds"] for step in commits), default=one["timing"]["end"])
+    return {"commit": sum(step["seconds"] for step in commits), "telling": max(0.0, one["timing"]["end"] - done)}
+
+
+def _end(one: Round, following: Round | None) -> float:
+    """When the next round begins; for the last one, when there is nothing left but to commit and tell it."""
+    if following is not None:
+        return float(following["timing"]["begin"])
+    commits = (step["begin"] for step in one["timing"]["steps"] if step["step"] == "commit")
+    return float(max(commits, default=one["timing"]["end"]))
 
 
 def _parts(step: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     service, seconds = SERVICE[step["step"]], step["seconds"]
     if service == "redis":
-        yield "commit", seconds
+        yield "create", seconds
         return
     told = {part: step[part] for part in TOLD}
     yield from ((f"{service} {part}", value) for part, value in told.items())
     yield f"{service} network" if _told(step) else f"{service}, not told", max(0.0, seconds - sum(told.values()))
 
 
-def shares_table(texts: Iterable[Sequence[Round]]) -> str:
-    """Markdown: seconds by PARTS of all answers' first rounds, which read the prompt, and of their later rounds."""
+def shares_table(texts: Sequence[Sequence[Round]]) -> str:
+    """Markdown: seconds by PARTS of all answers' first rounds, which read the prompt, and of their later rounds; then
+    what goes on beside the next block, which no share counts.
+    """
     spans = [list(spent(rounds)) for rounds in texts]
     first = [span[0] for span in spans if span]
     later = [parts for span in spans for parts in span[1:]]
@@ -131,7 +150,17 @@ def shares_table(texts: Iterable[Sequence[Round]]) -> str:
         if any(parts[part] for parts in (*first, *later))
     ]
     head = "| where | first round, ms | share | a later round, ms | share |\n|---|---|---|---|---|"
-    return "\n".join([head, *rows, f"| all | {_cells(first, *PARTS)} | {_cells(later, *PARTS)} |"])
+    whole = f"| all | {_cells(first, *PARTS)} | {_cells(later, *PARTS)} |"
+    return "\n".join([head, *rows, whole, *_beside_rows(texts)])
+
+
+def _beside_rows(texts: Iterable[Sequence[Round]]) -> Iterator[str]:
+    found = [[beside(one) for one in rounds] for rounds in texts if rounds]
+    for part in BESIDE if found else ():
+        first = [rounds[0][part] for rounds in found]
+        later = [one[part] for rounds in found for one in rounds[1:]]
+        cells = (f"{1e3 * sum(times) / len(times):.2f}" if times else "-" for times in (first, later))
+        yield f"| beside the next block: {part} | {next(cells)} | - | {next(cells)} | - |"
 
 
 def _cells(rounds: Sequence[Mapping[str, float]], *parts: str) -> str:

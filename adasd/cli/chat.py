@@ -58,7 +58,7 @@ def chat(
                     raise typer.Exit(INTERRUPTED)
         if trace:
             write_trace(answers, trace)
-            typer.echo(shares_table(answer.reply.rounds for answer in answers if answer.reply))
+            typer.echo(shares_table([answer.reply.rounds for answer in answers if answer.reply]))
     except AdasdError as error:
         typer.secho(f"error: {error}", fg="red", err=True)
         raise typer.Exit(1) from None

@@ -87,7 +87,7 @@ class Lessons:
 
 
 class RoundWatch:
-    """Puts the times of one generation's rounds together; a round is told once it is committed.
+    """Puts the times of one generation's rounds together; a round is told once it is verified.
 
     Left out: the first round, a prefill; the passes of a drafter that was not asked or did not answer the round before,
     because it has ids to catch up with; what a block waits for its pass. Where others draft on the same cores, or the
@@ -99,7 +99,6 @@ class RoundWatch:
         self._prefill = True
         self._warm = False  # the drafter is as far as the text
         self._drafted: tuple[float, Timing, int] | None = None
-        self._verified = (0.0, 0, Timing())
 
     def drafted(self, seconds: float, timing: Timing, candidates: int) -> None:
         """An empty block says nothing: perhaps nobody answered."""
@@ -107,16 +106,13 @@ class RoundWatch:
             self._drafted = (seconds, timing, candidates)
 
     def verified(self, seconds: float, timing: Timing, candidates: int) -> None:
-        self._verified = (seconds, candidates, timing)
-
-    def committed(self, seconds: float) -> None:
-        verify, candidates, told = self._verified
-        sessions, rows = _sharing(told)
+        """The round's verdict is there. What follows, the next block does not wait for."""
+        sessions, rows = _sharing(timing)
         drafting, work, steps = self._drafting(sessions)
         self._warm, self._drafted = self._drafted is not None, None
         if not self._prefill:
-            own = verify - min(told.queue, verify)
-            self._costs.add(Observation(candidates, own, seconds, drafting, work, steps, sessions, rows))
+            own = seconds - min(timing.queue, seconds)
+            self._costs.add(Observation(candidates, own, 0.0, drafting, work, steps, sessions, rows))
         self._prefill = False
 
     def _drafting(self, sessions: float) -> tuple[float | None, float, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 
 from adasd.core.adaptive import patches
@@ -10,9 +11,11 @@ from adasd.core.decoding import Boundary, Controller, Round, cut_block
 from adasd.core.errors import InvalidDraft
 from adasd.core.progress import GenerationState
 from adasd.core.stopping import Off
-from adasd.core.types import Draft, Verdict
+from adasd.core.types import Draft, DraftPlan, Verdict
 from adasd.state.base import Commit, Committing, Ownership
 from services.gateway.ports import Drafter, Verifier
+
+Block = tuple[DraftPlan, Draft, Verdict]
 
 
 async def generate(
@@ -27,30 +30,56 @@ async def generate(
 ) -> AsyncGenerator[Round, None]:
     """Rounds from a session's state to its boundary; a round is yielded once it is committed, never before.
 
-    context, state, boundary: as of the last commit, whoever made it.
+    The next block is under way meanwhile: neither the store nor who is shown the round holds it up, and should the
+    commit fail it is dropped. context, state, boundary: as of the last commit, whoever made it.
     """
     if not isinstance(controller.stopping, Off):
         drafter.prefill(context)
-    while state.finish_reason is None:
-        plan = controller.plan(state, context.base)
-        draft = await drafter.propose(context, plan, state.counters.rounds)
-        draft, verdict = await _verify(verifier, context, draft, state)
-        length, finish = boundary.cut(verdict.tokens)
-        draft, verdict = cut_block(draft, verdict, length)
-        new = state.after(draft, verdict, controller.verification.labels, finish, plan)
-        await store.commit(_commit(ownership, verdict, state, new))
-        context.extend(verdict.tokens)
-        state = new
-        yield Round(plan, draft, verdict, state)
 
+    def begin(state: GenerationState) -> asyncio.Task[Block] | None:
+        going_on = state.finish_reason is None
+        return asyncio.create_task(_decide(context, state, controller, drafter, verifier)) if going_on else None
 
-async def _verify(verifier: Verifier, context: Context, draft: Draft, state: GenerationState) -> tuple[Draft, Verdict]:
-    """A block that no drafter may send costs its round the candidates, not the request its answer."""
+    block = begin(state)
     try:
-        return draft, await verifier.verify(context, draft, state.acceptance, state.counters.rounds)
+        while block is not None:
+            plan, draft, verdict = await block
+            length, finish = boundary.cut(verdict.tokens)
+            draft, verdict = cut_block(draft, verdict, length)
+            new = state.after(draft, verdict, controller.verification.labels, finish, plan)
+            context.extend(verdict.tokens)
+            block = begin(new)
+            await store.commit(_commit(ownership, verdict, state, new))
+            state = new
+            yield Round(plan, draft, verdict, state)
+    finally:
+        if block is not None:
+            await _dropped(block)
+
+
+async def _decide(
+    context: Context, state: GenerationState, controller: Controller, drafter: Drafter, verifier: Verifier
+) -> Block:
+    """One block, planned, drafted and verified.
+
+    A block that no drafter may send costs its round the candidates, not the request its answer.
+    """
+    number = state.counters.rounds
+    plan = controller.plan(state, context.base)
+    draft = await drafter.propose(context, plan, number)
+    try:
+        return plan, draft, await verifier.verify(context, draft, state.acceptance, number)
     except InvalidDraft:
         draft = Draft()
-        return draft, await verifier.verify(context, draft, state.acceptance, state.counters.rounds)
+        return plan, draft, await verifier.verify(context, draft, state.acceptance, number)
+
+
+async def _dropped(block: asyncio.Task[Block]) -> None:
+    """Once its work has ended; what became of it is of no interest any more."""
+    block.cancel()
+    await asyncio.wait({block})
+    if not block.cancelled():
+        block.exception()
 
 
 def _commit(ownership: Ownership, verdict: Verdict, old: GenerationState, new: GenerationState) -> Commit:

@@ -37,35 +37,55 @@ class StepTimes:
 
 
 @dataclass(slots=True)
-class RoundTimes:
-    """The steps of the current round. arrived: when the request came, as `time.perf_counter` counts."""
+class OneRound:
+    """begin: seconds since the request came. steps: in the order they ended."""
 
-    arrived: float
-    begin: float = 0.0
+    begin: float
     steps: list[StepTimes] = field(default_factory=list)
+
+
+class RoundTimes:
+    """The steps of rounds by their number: the next one is under way before the last one is told."""
+
+    def __init__(self, arrived: float) -> None:
+        """arrived: when the request came, as `time.perf_counter` counts."""
+        self.arrived = arrived
+        self._first: OneRound | None = OneRound(0.0)  # until the round that it becomes begins
+        self._under_way: dict[int, OneRound] = {}
+        self.told = self._first
 
     def answering(self) -> AbstractContextManager[None]:
         """Around all of it."""
         return nullcontext()
 
-    def committed(self, step: Round) -> None:
-        """The round has come to its end, and its steps are those since the one before."""
+    def replayed(self) -> None:
+        """What was committed before has been shown: rounds begin now."""
+        self._first = OneRound(self._now())
 
-    def begin_round(self) -> None:
-        """The round before has been shown."""
-        self.begin, self.steps = self._now(), []
+    def committed(self, step: Round) -> None:
+        """A round has come to its end and is told."""
+        self.told = self._under_way.pop(step.state.counters.rounds - 1)
 
     @contextmanager
-    def step(self, name: TimedStep) -> Iterator[StepTimes]:
-        """Time a step of the round that succeeds."""
+    def step(self, name: TimedStep, number: int | None = None) -> Iterator[StepTimes]:
+        """Time a step that succeeds. number: of its round; None before there is one."""
+        steps = self._of(number).steps
         step = StepTimes(name, self._now())
         yield step
         step.seconds = self._now() - step.begin
-        self.steps.append(step)
+        steps.append(step)
 
     def as_dict(self) -> dict[str, Any]:
-        """The round up to now, for the client: what it takes to show it lies between its end and the next begin."""
-        return {"begin": self.begin, "end": self._now(), "steps": [step.as_dict() for step in self.steps]}
+        """The round that is told, for the client. Its `end` is now; by then the next one may long have begun."""
+        return {"begin": self.told.begin, "end": self._now(), "steps": [step.as_dict() for step in self.told.steps]}
+
+    def _of(self, number: int | None) -> OneRound:
+        if number is None:
+            assert self._first is not None, "what comes before all rounds"
+            return self._first
+        if number not in self._under_way:
+            self._under_way[number], self._first = self._first or OneRound(self._now()), None
+        return self._under_way[number]
 
     def _now(self) -> float:
         return time.perf_counter() - self.arrived

@@ -121,7 +121,7 @@ class Telling:
                 raise SessionIncompatible("the session's adaptive state was written by another release")
             if transcript.context.generated:
                 yield transcript.take()
-                self.times.begin_round()
+                self.times.replayed()
             watch = RoundWatch(engine.costs)  # the first round here is a prefill, wherever in the text it is
             timed = engine.metrics, self.times, watch
             verifier = TimedVerifier(engine.peers.verifier(request), *timed)
@@ -134,7 +134,7 @@ class Telling:
                 transcript.boundary,
                 drafter,
                 verifier,
-                TimedStore(self._lease, *timed),
+                TimedStore(self._lease, engine.metrics, self.times),
                 held.ownership,
             )
             async for step in await stack.enter_async_context(aclosing(steps)):
@@ -144,7 +144,6 @@ class Telling:
                 self.times.committed(step)
                 ended = step.state.finish_reason is not None
                 yield transcript.take(step, step.state if ended else None)
-                self.times.begin_round()
                 if not ended:
                     self._go_on()
 

@@ -34,7 +34,7 @@ class TimedDrafter:
     async def propose(self, context: Context, plan: DraftPlan, round_number: int) -> Draft:
         if plan.max_candidates == 0:
             return await self.inner.propose(context, plan, round_number)
-        with self.metrics.timed("draft") as took, self.times.step("draft") as step:
+        with self.metrics.timed("draft") as took, self.times.step("draft", round_number) as step:
             draft = await self.inner.propose(context, plan, round_number)
             step.told = self.inner.timing
         self.watch.drafted(took(), self.inner.timing, len(draft))
@@ -56,7 +56,7 @@ class TimedVerifier:
         return self.inner.timing
 
     async def verify(self, context: Context, draft: Draft, state: AcceptanceState, round_number: int) -> Verdict:
-        with self.metrics.timed("verify") as took, self.times.step("verify") as step:
+        with self.metrics.timed("verify") as took, self.times.step("verify", round_number) as step:
             verdict = await self.inner.verify(context, draft, state, round_number)
             step.told = self.inner.timing
         self.watch.verified(took(), self.inner.timing, len(draft))
@@ -71,11 +71,9 @@ class TimedStore:
     inner: Committing
     metrics: GatewayMetrics
     times: RoundTimes
-    watch: RoundWatch
 
     async def commit(self, commit: Commit) -> int:
-        with self.metrics.timed("commit") as took, self.times.step("commit") as step:
+        with self.metrics.timed("commit"), self.times.step("commit", commit.round_number) as step:
             followers = await self.inner.commit(commit)
             step.bytes = ID_BYTES * len(commit.tokens) + sum(len(patch) for _, patch in commit.patches)
-        self.watch.committed(took())
         return followers

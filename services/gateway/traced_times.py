@@ -23,9 +23,8 @@ class TracedTimes(RoundTimes):
         self._tracing = tracing
         self._session = session
         self._answer: Span = NO_SPAN
-        self._round: Span = NO_SPAN  # the one under way, if it is shown and has begun
-        self._number = 0  # of that round in its text
-        self._here = 0  # rounds before it on this stream
+        self._rounds: dict[int, Span] = {}  # under way, of those that are shown, by number
+        self._begun: int | None = None  # number of the first round on this stream
         self._totals: dict[str, float] = defaultdict(int)
 
     @contextmanager
@@ -42,46 +41,57 @@ class TracedTimes(RoundTimes):
             try:
                 yield
             except BaseException as error:
-                self._round.end(error)
+                self._end_all(error)
                 raise
             finally:
+                self._end_all(None)
                 self._answer.note(self._totals)
 
+    def _end_all(self, error: BaseException | None) -> None:
+        """Rounds that were under way and come to nothing."""
+        while self._rounds:
+            self._rounds.popitem()[1].end(error)
+
     @contextmanager
-    def step(self, name: TimedStep) -> Iterator[StepTimes]:
-        with self._span(name) as span:
-            with super().step(name) as step:
+    def step(self, name: TimedStep, number: int | None = None) -> Iterator[StepTimes]:
+        with self._span(name, number) as span:
+            with super().step(name, number) as step:
                 yield step
             span.note(_figures(step))
 
     def committed(self, step: Round) -> None:
+        super().committed(step)
         self._add(step)
-        self._round.note(_outcome(step, self._number))
-        self._round.end()
-        self._round, self._number, self._here = NO_SPAN, step.state.counters.rounds, self._here + 1
+        number = step.state.counters.rounds - 1
+        span = self._rounds.pop(number, NO_SPAN)
+        span.note(_outcome(step, number))
+        span.end()
         if step.state.finish_reason is not None:
             self._answer.note({"gen_ai.response.finish_reasons": (step.state.finish_reason,)})
 
-    def _span(self, name: TimedStep) -> Span:
-        if name == "create":
+    def _span(self, name: TimedStep, number: int | None) -> Span:
+        if number is None:
             return self._tracing.span(*script_call(name))
-        if not shown(self._number, self._here):
+        if self._begun is None:
+            self._begun = number
+        if not shown(number, number - self._begun):
             return NO_SPAN
-        if self._round is NO_SPAN:
-            self._round = self._tracing.span("round" if self._here else "prefill", parent=self._answer)
+        if number not in self._rounds:
+            kind = "prefill" if number == self._begun else "round"
+            self._rounds[number] = self._tracing.span(kind, parent=self._answer)
         if name == "commit":
-            return self._tracing.span(*script_call(name), self._round)
-        return self._tracing.span(name, parent=self._round)
+            return self._tracing.span(*script_call(name), self._rounds[number])
+        return self._tracing.span(name, parent=self._rounds[number])
 
     def _add(self, step: Round) -> None:
-        if not self._here:
+        if step.state.counters.rounds - 1 == self._begun:
             self._answer.note({"adasd.first_round_seconds": self._now()})
         totals = self._totals
         totals["adasd.rounds"] += 1
         totals["adasd.candidates"] += len(step.draft)
         totals["adasd.accepted"] += step.verdict.accepted
         totals["gen_ai.usage.output_tokens"] += len(step.verdict.tokens)
-        for each in self.steps:
+        for each in self.told.steps:
             totals[f"adasd.{each.step}_seconds"] += each.seconds
             if each.told is not None:
                 totals["adasd.network_seconds"] += each.network

@@ -49,7 +49,7 @@ def test_a_run_in_all_its_forms(tmp_path: Path, data: list[object]) -> None:
         assert (record["drafted"] == 0) == (answer["variant"] == "target alone")
     assert {path.stem for path in (tmp_path / "out").glob("*.svg")} == {"rates", "loads", "shares"}
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
-    assert {event["name"] for event in events} >= {"round 0", "draft", "verify", "commit", "emit"}
+    assert {event["name"] for event in events} >= {"round 0", "draft", "verify", "commit", "telling"}
 
 
 REFUSALS = (

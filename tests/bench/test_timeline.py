@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from adasd.bench.answers import Answer, Reply
-from adasd.bench.timeline import LANES, chrome_trace, commit_table, shares_table, spent
+from adasd.bench.timeline import LANES, beside, chrome_trace, commit_table, shares_table, spent
 from tests.bench.answers import step, told, traced_round
 
 FIRST = traced_round(
@@ -15,9 +15,10 @@ FIRST = traced_round(
 )  # fmt: skip
 SILENT = dict.fromkeys(("forwards", "queue", "forward", "rules"), 0)
 SECOND = traced_round(
-    1.1, 2.0, step("draft", 1.1, 0.3, **told(0.05, 0.1, 0.05)), step("verify", 1.4, 0.4, **SILENT),
-    step("commit", 1.8, 0.2, bytes=20),
+    0.85, 2.0, step("draft", 0.85, 0.3, **told(0.05, 0.1, 0.05)), step("verify", 1.2, 0.4, **SILENT),
+    step("commit", 1.65, 0.2, bytes=20),
 )  # fmt: skip
+"""Begins while the first is being committed."""
 
 
 def traced(begin: float, seconds: float = 2.0, variant: str = "v") -> Answer:
@@ -27,21 +28,30 @@ def traced(begin: float, seconds: float = 2.0, variant: str = "v") -> Answer:
 
 def test_every_second_of_a_round_is_spent_somewhere() -> None:
     first, second = spent([FIRST, SECOND])
-    assert sum(first.values()) == pytest.approx(1.1), "up to the next round's begin"
-    assert sum(second.values()) == pytest.approx(0.9)
+    assert sum(first.values()) == pytest.approx(0.85), "up to the next round's begin"
+    assert sum(second.values()) == pytest.approx(0.8), "up to its commit"
     assert first["verifier network"] == pytest.approx(0.05)
-    assert (first["commit"], first["emit"]) == (pytest.approx(0.2), pytest.approx(0.1))
-    assert first["gateway"] == pytest.approx(0.2)
+    assert first["create"] == pytest.approx(0.1)
+    assert first["gateway"] == pytest.approx(0.15)
     assert second["drafter network"] == pytest.approx(0.1)
     assert second["verifier, not told"] == pytest.approx(0.4)
     assert second["verifier forward"] == second["verifier network"] == 0.0
 
 
+def test_what_goes_on_beside_the_next_block_is_told_apart() -> None:
+    assert beside(FIRST) == pytest.approx({"commit": 0.1, "telling": 0.1})
+    assert beside(SECOND) == pytest.approx({"commit": 0.2, "telling": 0.15})
+
+
 def test_shares_of_first_and_later_rounds() -> None:
     lines = shares_table([[FIRST, SECOND], [FIRST, SECOND]]).splitlines()
-    assert "| verifier forward | 500.00 | 45.5% | 0.00 | 0.0% |" in lines
-    assert "| drafter forward | 0.00 | 0.0% | 100.00 | 11.1% |" in lines
-    assert lines[-1] == "| all | 1100.00 | 100.0% | 900.00 | 100.0% |"
+    assert "| verifier forward | 500.00 | 58.8% | 0.00 | 0.0% |" in lines
+    assert "| drafter forward | 0.00 | 0.0% | 100.00 | 12.5% |" in lines
+    assert lines[-3:] == [
+        "| all | 850.00 | 100.0% | 800.00 | 100.0% |",
+        "| beside the next block: commit | 100.00 | - | 200.00 | - |",
+        "| beside the next block: telling | 100.00 | - | 150.00 | - |",
+    ]
     assert not any(line.startswith("| drafter, not told") for line in lines), "what never comes has no row"
 
 
@@ -57,7 +67,7 @@ def test_a_trace_has_a_lane_a_service_and_slices_that_nest() -> None:
     found = {(event["pid"], event["name"]): event for event in slices(trace)}
     assert found[LANES["gateway"], "v"]["ts"] == 5e6
     forward = found[LANES["drafter"], "forward"]
-    assert forward["ts"] == pytest.approx(1e6 * (5 + 1.1 + 0.05 + 0.05)), "in the middle of the wait, after the queue"
+    assert forward["ts"] == pytest.approx(1e6 * (5 + 0.85 + 0.05 + 0.05)), "in the middle of the wait, after the queue"
     assert forward["dur"] == pytest.approx(1e5)
     assert found[LANES["verifier"], "verify"]["dur"] == pytest.approx(4e5), "what is not told is one slice"
     for process in LANES.values():

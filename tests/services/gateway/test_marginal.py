@@ -122,14 +122,13 @@ def watched(*rounds: tuple[Timing | None, int]) -> list[Observation]:
         if timing is not None:
             watch.drafted(0.7, timing, candidates)
         watch.verified(1.0, Timing(), candidates)
-        watch.committed(0.25)
     return costs.rounds
 
 
 def test_a_prefill_says_nothing_and_a_drafter_that_catches_up_little() -> None:
     told = watched((None, 0), (ACCOUNT, 3), (ACCOUNT, 3), (None, 0), (ACCOUNT, 3), (ACCOUNT, 0), (ACCOUNT, 3))
-    cold = Observation(3, 1.0, 0.25, drafting=0.7, work=0.4)
-    warm, off = Observation(3, 1.0, 0.25, drafting=0.7, work=0.4, steps=4), Observation(0, 1.0, 0.25)
+    cold = Observation(3, 1.0, 0.0, drafting=0.7, work=0.4)
+    warm, off = Observation(3, 1.0, 0.0, drafting=0.7, work=0.4, steps=4), Observation(0, 1.0, 0.0)
     assert told == [cold, warm, off, cold, off, cold]
 
 
@@ -138,8 +137,7 @@ def test_what_a_block_waits_for_its_pass_is_left_out() -> None:
     watch = RoundWatch(costs)
     for queue in (0.0, 0.25, 2.0):
         watch.verified(1.0, Timing(queue=queue), 0)
-        watch.committed(0.25)
-    assert costs.rounds == [Observation(0, 0.75, 0.25), Observation(0, 0.0, 0.25)]
+    assert costs.rounds == [Observation(0, 0.75, 0.0), Observation(0, 0.0, 0.0)]
 
 
 @pytest.mark.parametrize(("drafters", "share"), [(4, 4.0), (8, 2.0), (16, 1.0), (32, 1.0)])
@@ -150,7 +148,6 @@ def test_on_shared_cores_a_step_costs_all_who_wait_for_it(drafters: int, share: 
     for _ in range(3):
         watch.drafted(0.75, replace(ACCOUNT, sessions=drafters), 3)
         watch.verified(1.0, Timing(forwards=1, sessions=4, tokens=16), 3)
-        watch.committed(0.25)
     seen = costs.rounds[-1]
     assert seen.steps == 4
     assert seen.work == pytest.approx(0.4 * share)
@@ -160,7 +157,7 @@ def test_on_shared_cores_a_step_costs_all_who_wait_for_it(drafters: int, share: 
 
 def test_without_an_account_all_the_time_is_work() -> None:
     told = watched((None, 0), (Timing(), 2), (Timing(), 2))
-    assert told == [Observation(2, 1.0, 0.25), Observation(2, 1.0, 0.25, drafting=0.7, work=0.7, steps=2)]
+    assert told == [Observation(2, 1.0, 0.0), Observation(2, 1.0, 0.0, drafting=0.7, work=0.7, steps=2)]
 
 
 def test_a_profile_comes_from_a_file(tmp_path: Path) -> None:
