@@ -41,6 +41,7 @@ class Traced:
             "model": "test",
             "messages": [{"role": "user", "content": SECRET}],
             "stop": [f"{SECRET}!"],
+            "speculation": {"stopping": "fixed"},  # the drafter takes part, whatever candidates cost here
             **TO_THE_LIMIT,
             **fields,
         }
