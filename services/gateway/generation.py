@@ -49,6 +49,7 @@ async def generate(
             new = state.after(draft, verdict, controller.verification.labels, finish, plan)
             context.extend(verdict.tokens)
             block = begin(new)
+            await asyncio.sleep(0)  # its message goes out first: the models wait for it, nobody else does yet
             await store.commit(_commit(ownership, verdict, state, new))
             state = new
             yield Round(plan, draft, verdict, state)
