@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -96,7 +97,7 @@ class CostMeter:
         return replace(meter, draft=meter.draft.add(seen.work / seen.steps, HORIZON)) if seen.steps else meter
 
     def _verified(self, rows: int, seconds: float, sharing: float) -> CostMeter:
-        expected = float(stated(self.prior, np.array(rows)))
+        expected = _stated_once(self.prior, rows)
         ratio, shape = max(seconds, SHORTEST) / expected, self.shape.get(rows, Average())
         comparable = shape.weight > 0.0 or self.level.weight == 0.0
         level = self.level.add(ratio / shape.otherwise(1.0), LEVEL_HORIZON * sharing) if comparable else self.level
@@ -142,6 +143,11 @@ def stated(costs: CostProfile, rows: IntArray) -> FloatArray:
     table, beyond = np.array(costs.passes), np.maximum(rows - MAX_ROWS, 0)
     seconds: FloatArray = table[np.minimum(rows, MAX_ROWS) - 1] + beyond * (table[-1] - table[-2])
     return seconds
+
+
+@lru_cache(maxsize=256)
+def _stated_once(costs: CostProfile, rows: int) -> float:
+    return float(stated(costs, np.array(rows)))
 
 
 def grouped(rows: int) -> int:
