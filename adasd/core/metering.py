@@ -53,7 +53,8 @@ class Observation:
 
     drafting: until the candidates were there; None if that says nothing. work: of which the drafter's own. steps: in so
     many passes; 0 where they were not the usual ones, because it was catching up. sessions, rows: in the target's pass,
-    whoever's; rows None: this round's own.
+    whoever's; rows None: this round's own. running: sessions that take turns at one computer, in whichever passes; None
+    where passes do not wait for one another.
     """
 
     candidates: int
@@ -64,6 +65,7 @@ class Observation:
     steps: int = 0
     sessions: float = 1.0
     rows: int | None = None
+    running: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,9 @@ class CostMeter:
 
     verify = prior * level * shape: the level follows the load, whichever rows show it; the shape outlives it. Both are
     by all rows of a pass. A pass is shared: a block costs what it costs if all its sessions draft alike, for candidates
-    that only one of them reckons up delay the others as well. sessions: in a pass, of late.
+    that only one of them reckons up delay the others as well. sessions: in a pass, of late. Where they take turns, that
+    is how many of them there are, for without candidates they keep step; sessions that draft come apart, and those
+    that are `together` in a pass of theirs wait for the passes of the others.
     """
 
     prior: CostProfile = NOMINAL
@@ -82,6 +86,7 @@ class CostMeter:
     draft: Average = Average()
     commit: Average = Average()
     sessions: Average = Average()
+    together: Average = Average()
 
     def after(self, seen: Observation) -> CostMeter:
         """The meter once it has seen another round."""
@@ -90,7 +95,7 @@ class CostMeter:
         shape = {rows: average for rows, average in aged if average.weight > FORGOTTEN}
         meter = replace(self, shape=shape, fixed=self.fixed.aged(HORIZON), draft=self.draft.aged(HORIZON))
         rows = seen.candidates + 1 if seen.rows is None else max(seen.rows, seen.candidates + 1)
-        meter = meter._verified(grouped(rows), seen.verify, sharing)
+        meter = meter._verified(grouped(rows), seen.verify, sharing)._shared(seen, sharing)
         meter = replace(meter, commit=meter.commit.add(seen.commit, HORIZON))
         if seen.drafting is not None:
             meter = replace(meter, fixed=meter.fixed.add(max(0.0, seen.drafting - seen.work), HORIZON))
@@ -102,8 +107,13 @@ class CostMeter:
         comparable = shape.weight > 0.0 or self.level.weight == 0.0
         level = self.level.add(ratio / shape.otherwise(1.0), LEVEL_HORIZON * sharing) if comparable else self.level
         shape = shape.add(ratio / level.value, SHAPE_HORIZON * sharing)
-        sessions = self.sessions.add(sharing, LEVEL_HORIZON * sharing)
-        return replace(self, level=level, shape={**self.shape, rows: shape}, sessions=sessions)
+        return replace(self, level=level, shape={**self.shape, rows: shape})
+
+    def _shared(self, seen: Observation, sharing: float) -> CostMeter:
+        horizon, running = LEVEL_HORIZON * sharing, sharing if seen.running is None else max(sharing, seen.running)
+        apart = seen.running is not None and seen.candidates > 0
+        together = self.together.add(sharing, horizon) if apart else self.together.aged(SHAPE_HORIZON * sharing)
+        return replace(self, sessions=self.sessions.add(running, horizon), together=together)
 
     def profile(self) -> CostProfile:
         """The costs now."""
@@ -122,11 +132,13 @@ class CostMeter:
         Rows never seen cost what the next fewer do; past the last they grow as the prior's, before the first in
         proportion.
         """
-        level, sharing = self.level.otherwise(1.0), round(self.sessions.otherwise(1.0))
-        every = np.arange(1, MAX_ROWS + 1) * sharing
+        level, running = self.level.otherwise(1.0), round(self.sessions.otherwise(1.0))
+        together = min(running, max(1, round(self.together.otherwise(running))))
+        every = np.arange(1, MAX_ROWS + 1) * together
+        every[0] = running
         prior = stated(self.prior, every) * level
         if not self.shape:
-            return tuple(prior.tolist())
+            return _in_turns(prior, running / together)
         rows = np.array(sorted(self.shape))
         seen = [self.shape[r] for r in rows.tolist()]
         expected = stated(self.prior, rows) * level
@@ -135,7 +147,13 @@ class CostMeter:
         below = np.maximum(np.searchsorted(rows, [grouped(wanted) for wanted in every.tolist()], side="right") - 1, 0)
         verify = np.where(every < rows[0], known[0] * every / rows[0], known[below])
         verify *= np.where(every > rows[-1], prior / expected[-1], 1.0)
-        return tuple(verify.tolist())
+        return _in_turns(verify, running / together)
+
+
+def _in_turns(verify: FloatArray, turns: float) -> tuple[float, ...]:
+    """By rows of a session whose blocks of candidates wait for so many passes; never falling."""
+    verify[1:] *= turns
+    return tuple(np.maximum.accumulate(verify).tolist())
 
 
 def stated(costs: CostProfile, rows: IntArray) -> FloatArray:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -49,6 +51,16 @@ class LiveCosts:
         self._meter = CostMeter(prior)
         self._profile = self._meter.profile()
         self._added, self._due = 0, 0.0
+        self.running = 0
+
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        """While one is run here."""
+        self.running += 1
+        try:
+            yield
+        finally:
+            self.running -= 1
 
     def add(self, seen: Observation) -> None:
         self._meter = self._meter.after(seen)
@@ -108,18 +120,19 @@ class RoundWatch:
     def verified(self, seconds: float, timing: Timing, candidates: int) -> None:
         """The round's verdict is there. What follows, the next block does not wait for."""
         sessions, rows = _sharing(timing)
-        drafting, work, steps = self._drafting(sessions)
+        running = max(sessions, float(self._costs.running)) if self._costs.shared_cores else None
+        drafting, work, steps = self._drafting(running or sessions)
         self._warm, self._drafted = self._drafted is not None, None
         if not self._prefill:
             own = seconds - min(timing.queue, seconds)
-            self._costs.add(Observation(candidates, own, 0.0, drafting, work, steps, sessions, rows))
+            self._costs.add(Observation(candidates, own, 0.0, drafting, work, steps, sessions, rows, running))
         self._prefill = False
 
     def _drafting(self, sessions: float) -> tuple[float | None, float, int]:
         """As an observation has it. Of a drafter that keeps no account all the time is work.
 
-        On shared cores the `sessions` of a pass of the target wait for every step, whoever of them it serves: what it
-        costs falls on those whom it serves. While a block waits for the cores they work for others: that costs nobody.
+        On shared cores all `sessions` wait for every step, whoever of them it serves: what it costs falls on those whom
+        it serves. While a block waits for the cores they work for others: that costs nobody.
         """
         if self._drafted is None:
             return None, 0.0, 0

@@ -111,6 +111,7 @@ class Telling:
         """Decode, from the last commit on."""
         engine, request = self._engine, self.session.generation
         async with AsyncExitStack() as stack:
+            stack.enter_context(engine.costs.session())
             self._lease = await stack.enter_async_context(Lease(self._store, held.ownership))
             self.ownership = held.ownership
             transcript, state = self._transcript(), restored(held.stored)

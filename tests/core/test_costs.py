@@ -115,5 +115,23 @@ def test_a_block_costs_what_it_does_if_all_in_its_pass_draft_alike() -> None:
     assert alone.profile().verify[1] < 0.6
 
 
+def test_blocks_that_come_apart_wait_for_one_anothers_passes() -> None:
+    """Eight sessions take turns. Plain ones keep step, 1 s for eight; drafting ones come two at a pass, 0.5 s for four
+    rows: a round of theirs is four of those. As soon as all draft in one pass, it is that pass."""
+
+    def after(meter: CostMeter, together: float, seconds: float) -> CostMeter:
+        for _ in range(300):
+            meter = meter.after(Observation(0, 1.0, 0.0, sessions=8.0, rows=8, running=8.0))
+            apart = {"sessions": together, "rows": round(2 * together), "running": 8.0}
+            meter = meter.after(Observation(1, seconds, 0.0, 0.1, 0.1, 1, **apart))
+        return meter
+
+    apart = after(CostMeter(), 2.0, 0.5).profile()
+    assert apart.verify[0] == pytest.approx(1.0, rel=0.05)
+    assert apart.verify[1] == pytest.approx(2.0, rel=0.05)
+    in_step = after(CostMeter(), 8.0, 1.2).profile()
+    assert in_step.verify[:2] == pytest.approx((1.0, 1.2), rel=0.05)
+
+
 def test_rows_are_grouped_eight_an_octave() -> None:
     assert [grouped(rows) for rows in (1, 16, 17, 18, 19, 33, 36, 1000)] == [1, 16, 18, 18, 20, 36, 36, 1024]

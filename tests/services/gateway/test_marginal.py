@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,22 @@ def test_on_shared_cores_a_step_costs_all_who_wait_for_it(drafters: int, share: 
     assert seen.work == pytest.approx(0.4 * share)
     assert seen.drafting is not None
     assert seen.drafting - seen.work == pytest.approx(0.25)  # the queue of 0.1 s costs nobody
+
+
+def test_on_shared_cores_all_sessions_wait_whoever_is_in_the_pass() -> None:
+    """Eight run; four of them are in this pass of the target and in those of the drafter."""
+    costs = Seen(shared_cores=True)
+    watch = RoundWatch(costs)
+    with ExitStack() as stack:
+        for _ in range(8):
+            stack.enter_context(costs.session())
+        for _ in range(2):
+            watch.drafted(0.75, replace(ACCOUNT, sessions=16), 3)
+            watch.verified(1.0, Timing(forwards=1, sessions=4, tokens=16), 3)
+    seen = costs.rounds[-1]
+    assert (seen.sessions, seen.rows, seen.running) == (4.0, 16, 8.0)
+    assert seen.work == pytest.approx(0.4 * 2)
+    assert costs.running == 0
 
 
 def test_without_an_account_all_the_time_is_work() -> None:
