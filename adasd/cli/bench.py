@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -113,10 +114,12 @@ def bench(
 
 @contextmanager
 def _written(results: Results, out: Path | None, trace: Path | None) -> Iterator[None]:
-    """Whatever there is by the end, also when the run is interrupted."""
+    """Whatever there is by the end, also when the run is interrupted or told to end."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     finally:
+        signal.signal(signal.SIGTERM, before)
         if results.answers and out:
             results.write(out, console.print)
         if results.answers and trace:
