@@ -65,7 +65,7 @@ def test_from_up_to_an_answered_chat_and_down_again(start: Start, tmp_path: Path
     assert re.search(r"20 tokens, [\d.]+ tokens/s, acceptance \d+%, mean length [\d.]+", answered.stdout)
     trace = tmp_path / "trace.json"
     traced = chat(url, "hello", "--max-tokens", "20", "--trace", str(trace))
-    assert "| commit |" in traced.stdout
+    assert "next block: commit |" in traced.stdout
     assert {event["name"] for event in json.loads(trace.read_text())["traceEvents"]} >= {"round 0", "verify", "commit"}
     refused = chat(url, "hello", "--temperature=-1")
     assert refused.returncode == 1
