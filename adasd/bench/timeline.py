@@ -73,10 +73,10 @@ def _answer_events(answer: Answer, rounds: Sequence[Round], lane: int) -> Iterat
         timing = one["timing"]
         figures = {name: one[name] for name in ("drafted", "accepted", "tokens")}
         yield slice_("gateway", f"round {number}", timing["begin"], _end(one, following) - timing["begin"], **figures)
+        for step in _split(one)[0]:
+            yield slice_("gateway", step["step"], step["begin"], step["seconds"])
         for step in timing["steps"]:
             service = SERVICE[step["step"]]
-            if step["step"] != "commit":
-                yield slice_("gateway", step["step"], step["begin"], step["seconds"])
             for name, begin, seconds in _slices(step):
                 yield slice_(service, name, begin, seconds, round=number, forwards=step.get("forwards"))
         told = beside(one)["telling"]
@@ -99,10 +99,10 @@ def _told(step: Mapping[str, Any]) -> bool:
 
 def spent(rounds: Sequence[Round]) -> Iterator[dict[str, float]]:
     """Seconds of every round by PARTS, until the next one begins; network is what a replica did not tell of the wait
-    for it, gateway what nobody waits for.
+    for it, gateway the rest.
     """
     for one, following in zip_longest(rounds, rounds[1:]):
-        steps = [step for step in one["timing"]["steps"] if step["step"] != "commit"]
+        steps, _ = _split(one)
         parts = dict.fromkeys(PARTS, 0.0)
         for step in steps:
             for part, seconds in _parts(step):
@@ -114,17 +114,19 @@ def spent(rounds: Sequence[Round]) -> Iterator[dict[str, float]]:
 
 def beside(one: Round) -> dict[str, float]:
     """Seconds of a round by BESIDE: its commit, and from there until its text is handed over."""
-    commits = [step for step in one["timing"]["steps"] if step["step"] == "commit"]
-    done = max((step["begin"] + step["seconds"] for step in commits), default=one["timing"]["end"])
-    return {"commit": sum(step["seconds"] for step in commits), "telling": max(0.0, one["timing"]["end"] - done)}
+    (_, commit), end = _split(one), one["timing"]["end"]
+    return {"commit": commit["seconds"], "telling": max(0.0, end - commit["begin"] - commit["seconds"])}
 
 
 def _end(one: Round, following: Round | None) -> float:
     """When the next round begins; for the last one, when there is nothing left but to commit and tell it."""
-    if following is not None:
-        return float(following["timing"]["begin"])
-    commits = (step["begin"] for step in one["timing"]["steps"] if step["step"] == "commit")
-    return float(max(commits, default=one["timing"]["end"]))
+    return float(_split(one)[1]["begin"] if following is None else following["timing"]["begin"])
+
+
+def _split(one: Round) -> tuple[list[Mapping[str, Any]], Mapping[str, Any]]:
+    """The steps that the next block waits for, and the commit, which it does not."""
+    *before, commit = one["timing"]["steps"]
+    return before, commit
 
 
 def _parts(step: Mapping[str, Any]) -> Iterator[tuple[str, float]]:

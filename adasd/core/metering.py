@@ -51,10 +51,10 @@ class Average:
 class Observation:
     """One round as the gateway saw it, in seconds.
 
-    drafting: until the candidates were there; None if that says nothing. work: of which the drafter's own. steps: in so
-    many passes; 0 where they were not the usual ones, because it was catching up. sessions, rows: in the target's pass,
-    whoever's; rows None: this round's own. running: sessions that take turns at one computer, in whichever passes; None
-    where passes do not wait for one another.
+    commit: by which the store held up the next block. drafting: until the candidates were there; None if that says
+    nothing. work: of which the drafter's own. steps: in so many passes; 0 where they were not the usual ones, because
+    it was catching up. sessions, rows: in the target's pass, whoever's; rows None: this round's own. running: sessions
+    that take turns at one computer, in whichever passes; None where passes do not wait for one another.
     """
 
     candidates: int

@@ -141,11 +141,12 @@ def new_student(
     vocabulary = teacher.head.shape[0]
     size, always = min(recipe.vocabulary, vocabulary), teacher.eos_ids
     if recipe.init is None:
-        ids = frequent_ids(texts, size, always, vocabulary)
-        return _on(teacher, student_of(teacher.model, layers or recipe.layers, ids))
-    earlier = load_student(Path(recipe.init), teacher.model)
-    ids = frequent_ids(texts, size, always, vocabulary, earlier.lm_head.vocab_ids.tolist())
-    return _on(teacher, student_from(earlier, teacher.model, ids, recipe.layers if layers else (), layers))
+        student = student_of(teacher.model, layers or recipe.layers, frequent_ids(texts, size, always, vocabulary))
+    else:
+        earlier = load_student(Path(recipe.init), teacher.model)
+        ids = frequent_ids(texts, size, always, vocabulary, earlier.lm_head.vocab_ids.tolist())
+        student = student_from(earlier, teacher.model, ids, recipe.layers if layers else (), layers)
+    return _on(teacher, student)
 
 
 def _train(

@@ -58,9 +58,14 @@ class RoundTimes:
         """Around all of it."""
         return nullcontext()
 
-    def replayed(self) -> None:
-        """What was committed before has been shown: rounds begin now."""
-        self._first = OneRound(self._now())
+    def anew(self, replayed: bool) -> None:
+        """Rounds begin here, for the first time or again: what was under way before comes to nothing.
+
+        replayed: text that was committed before has been shown first.
+        """
+        self._under_way.clear()
+        if replayed or self._first is None:
+            self._first = OneRound(self._now())
 
     def committed(self, step: Round) -> None:
         """A round has come to its end and is told."""

@@ -122,7 +122,7 @@ class Telling:
                 raise SessionIncompatible("the session's adaptive state was written by another release")
             if transcript.context.generated:
                 yield transcript.take()
-                self.times.replayed()
+            self.times.anew(replayed=bool(transcript.context.generated))
             watch = RoundWatch(engine.costs)  # the first round here is a prefill, wherever in the text it is
             timed = engine.metrics, self.times, watch
             verifier = TimedVerifier(engine.peers.verifier(request), *timed)

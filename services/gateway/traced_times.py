@@ -52,6 +52,10 @@ class TracedTimes(RoundTimes):
         while self._rounds:
             self._rounds.popitem()[1].end(error)
 
+    def anew(self, replayed: bool) -> None:
+        super().anew(replayed)
+        self._end_all(None)
+
     @contextmanager
     def step(self, name: TimedStep, number: int | None = None) -> Iterator[StepTimes]:
         with self._span(name, number) as span:

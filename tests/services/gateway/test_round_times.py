@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -50,3 +51,19 @@ def test_a_step_that_fails_is_not_told() -> None:
     with pytest.raises(ZeroDivisionError), times.step("verify", 0):
         raise ZeroDivisionError
     assert times.as_dict()["steps"] == []
+
+
+def test_what_an_earlier_run_left_under_way_is_not_told_with_what_comes_after() -> None:
+    """The session was lost to another gateway while round 3 was under way here, and taken back before its commit."""
+    times = RoundTimes(arrived=0.0)
+    with times.step("create"):
+        pass
+    times.anew(replayed=False)
+    with times.step("verify", 3):
+        pass
+    times.anew(replayed=True)
+    for name in ("verify", "commit"):
+        with times.step(name, 3):  # type: ignore[arg-type]
+            pass
+    times.committed(SimpleNamespace(state=SimpleNamespace(counters=SimpleNamespace(rounds=4))))  # type: ignore[arg-type]
+    assert [step["step"] for step in times.as_dict()["steps"]] == ["verify", "commit"]
