@@ -137,6 +137,16 @@ SERVING = [
         },
     ),
     Panel(
+        "Replicas that take streams",
+        "none",
+        {
+            f"{state} {service}s": f'min ({GATEWAY}_replicas{{service="{service}", state="{state}"}})'
+            for service in SERVICES.values()
+            for state in ("healthy", "known")
+        },
+        note="As the gateway that sees the fewest knows them.",
+    ),
+    Panel(
         "Messages in passes at a time, by replica",
         "none",
         {

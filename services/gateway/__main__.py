@@ -104,6 +104,8 @@ async def serve(settings: GatewaySettings, metrics: GatewayMetrics, tracing: Tra
         stack.push_async_callback(drafters.close)
         verifiers = VerifierClient(settings.remote, metrics.verifier_failed, tracing)
         stack.push_async_callback(verifiers.close)
+        for service, replicas in (("drafter", drafters.replicas), ("verifier", verifiers.replicas)):
+            metrics.watch_replicas(service, replicas.known, replicas.healthy)
         handshake = Handshake(verifiers, drafters)
         handshake.start()
         stack.push_async_callback(handshake.close)

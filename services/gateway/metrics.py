@@ -104,6 +104,9 @@ class GatewayMetrics:
         self._first = histogram(f"{gateway}_time_to_first_token_seconds", "From the request's arrival.")
         self._gap = histogram(f"{gateway}_inter_token_seconds", "Time since the round before, per token of the round.")
         self._inflight = Gauge(f"{gateway}_inflight_requests", "Chat requests in hand.", registry=registry)
+        self._replicas = Gauge(
+            f"{gateway}_replicas", "Replicas, by whether streams may go there.", ["service", "state"], registry=registry
+        )
         self._spans = counter(f"{gateway}_spans", "Spans of traces, by what became of them.", "outcome")
         self._info = Info(gateway, "What this gateway serves.", registry=registry)
 
@@ -115,6 +118,12 @@ class GatewayMetrics:
     def describe(self, labels: dict[str, str]) -> None:
         """What this gateway serves, by default."""
         self._info.info(labels)
+
+    @_harmless
+    def watch_replicas(self, service: str, known: Callable[[], int], healthy: Callable[[], int]) -> None:
+        """Show how many replicas of a service there are, and how many of them take new streams, whenever asked."""
+        self._replicas.labels(service, "known").set_function(known)
+        self._replicas.labels(service, "healthy").set_function(healthy)
 
     @_harmless
     def drafter_failed(self, kind: str) -> None:

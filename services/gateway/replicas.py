@@ -130,6 +130,14 @@ class ReplicaSet(Generic[C]):
         for replica in (*self.replicas, *self._retired):
             await replica.connection.close()
 
+    def known(self) -> int:
+        """How many replicas there are."""
+        return len(self.replicas)
+
+    def healthy(self) -> int:
+        """How many of them answer and are not left alone for their faults."""
+        return len(self._healthy(None))
+
     def enter(self, left: Replica[C] | None, weights: str | None) -> Replica[C]:
         """Where a new stream goes: the least busy of those that answer and have these weights, rather not the one it
         has just left. Raises ServiceUnavailable if there is none.

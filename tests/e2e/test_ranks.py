@@ -46,6 +46,7 @@ class Parts:
     group: Child
     addresses: list[str]
     metrics: list[str]
+    gateway: str
     client: ResumingClient
 
     def rank(self, number: int) -> psutil.Process:
@@ -58,6 +59,10 @@ class Parts:
     def streams(self) -> list[float]:
         """Open at each verifier."""
         return [gauge(url, "adasd_verifier_inflight_streams") for url in self.metrics]
+
+    def known_to_serve(self) -> float:
+        """To how many verifiers the gateway sends streams: it finds one that is back a moment after that is."""
+        return gauge(f"{self.gateway}/metrics", 'adasd_gateway_replicas{service="verifier",state="healthy"}')
 
     def wait(self, condition: Callable[[], bool]) -> float:
         """Seconds until something is so."""
@@ -119,7 +124,8 @@ def parts(folder: Path, redis_url: str, tmp_path_factory: pytest.TempPathFactory
             children[name].start()
             exits.callback(children[name].stop)
         exits.callback(_kill, children["group"])
-        running = Parts(children["group"], addresses, metrics, ResumingClient([f"http://127.0.0.1:{gateway}"]))
+        url = f"http://127.0.0.1:{gateway}"
+        running = Parts(children["group"], addresses, metrics, url, ResumingClient([url]))
         running.wait(lambda: running.serving(0) and running.serving(1))
         yield running
 
@@ -150,7 +156,7 @@ class Talk(threading.Thread):
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 def test_a_lost_rank_moves_its_stream_and_the_group_comes_back(parts: Parts, expected: str, number: int) -> None:
-    parts.wait(lambda: parts.streams() == [0.0, 0.0])
+    parts.wait(lambda: parts.streams() == [0.0, 0.0] and parts.known_to_serve() == 2)
     talks = [Talk(parts.client), Talk(parts.client)]
     for talk in talks:
         talk.start()

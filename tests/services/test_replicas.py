@@ -90,13 +90,14 @@ async def test_a_broken_stream_moves_at_once_and_a_name_is_followed(monkeypatch:
         async with generations(client, 3) as (moving, fresh, last):
             await advance(moving, context, 3)
             known.append(second.address)
-            await until(lambda: len(client.replicas.replicas) == 2)
+            await until(lambda: (client.replicas.known(), client.replicas.healthy()) == (2, 2))
             await one_round(fresh)
             assert second.metric("inflight_streams") == 1, "the new replica gets traffic"
             assert first.metric("rounds_total") == 3
             await stack.aclose()
             await advance(moving, context, 3)
             assert second.metric("rounds_total") == 4
+            await until(lambda: (client.replicas.known(), client.replicas.healthy()) == (2, 1))
             known.pop(0)
             await until(lambda: len(client.replicas.replicas) == 1)
             known.clear()  # a name that does not resolve for a while takes nothing away
