@@ -13,12 +13,13 @@ from adasd.core.verification import verification
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """max_candidates: None leaves it to the stopping rule."""
+    """max_candidates: None leaves it to the stopping rule. copying: None leaves it to the server."""
 
     name: str
     stopping: str
     acceptance: str
     max_candidates: int | None = None
+    copying: bool | None = None
 
     @property
     def seeded(self) -> bool:
@@ -28,8 +29,9 @@ class Method:
     @property
     def speculation(self) -> dict[str, str | int]:
         """The request's `speculation`."""
+        given = {"max_candidates": self.max_candidates, "copying": self.copying}
         rules: dict[str, str | int] = {"stopping": self.stopping, "acceptance": self.acceptance}
-        return rules if self.max_candidates is None else {**rules, "max_candidates": self.max_candidates}
+        return rules | {name: value for name, value in given.items() if value is not None}
 
 
 NAMED = {
@@ -40,6 +42,7 @@ NAMED = {
     "adasd": Method("AdaSD", "adasd", "adasd"),
     "anchored": Method("AdaSD anchored", "adasd", "adasd-anchored"),
     "marginal": Method("marginal", "marginal", "exact"),
+    "marginal-drafted": Method("marginal, drafted only", "marginal", "exact", copying=False),
     "marginal-anchored": Method("marginal, anchored", "marginal", "adasd-anchored"),
 }
 """The combinations that the paper names, and the default of this project."""

@@ -32,11 +32,14 @@ def chat(
     stopping: Annotated[str | None, typer.Option(help="off | fixed | adasd | marginal")] = None,
     acceptance: Annotated[str | None, typer.Option(help="exact | adasd | adasd-anchored | coupled")] = None,
     max_candidates: Annotated[int | None, typer.Option(help="Most candidates of a round.")] = None,
+    copying: Annotated[
+        bool | None, typer.Option(help="Whether candidates may come from the text itself, with marginal.")
+    ] = None,
     trace: Annotated[Path | None, typer.Option(help="Chrome trace of every round; with a table of shares.")] = None,
     key: Annotated[str | None, typer.Option(envvar="ADASD_API_KEY", help="API key, if the gateway wants one.")] = None,
 ) -> None:
     """Stream an answer, then one line: tokens, tokens/s, acceptance, mean length. Ctrl-C stops the answer."""
-    rules = {"stopping": stopping, "acceptance": acceptance, "max_candidates": max_candidates}
+    rules = {"stopping": stopping, "acceptance": acceptance, "max_candidates": max_candidates, "copying": copying}
     speculation = {key: value for key, value in rules.items() if value is not None}
     speculation |= {"trace": True} if trace else {}
     request: dict[str, Any] = {"temperature": temperature, "max_tokens": max_tokens}

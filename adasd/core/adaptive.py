@@ -4,21 +4,56 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from adasd.core.acceptance import Labels
 from adasd.core.density import DISTANCE_ONE, DISTANCE_ZERO, NODES, Histogram, Posterior
-from adasd.core.prospects import PROSPECT_BYTES, Prospects
+from adasd.core.prospects import FORMER_BYTES, PROSPECT_BYTES, Prospects
 from adasd.core.types import Draft, DraftPlan, Verdict
 
-PACKED_VERSION = 2
-_HEADER = struct.Struct("<HHQd")  # version, nodes, count and sum of rejected entropies
-_MOMENTS = struct.Struct("<Qdd")  # n, sum, sum of squares
-_FIRST_BYTES = _HEADER.size + 2 * (_MOMENTS.size + 4 * NODES)
-"""Version 1, which knew no prospects."""
-PACKED_BYTES = _FIRST_BYTES + PROSPECT_BYTES
+PACKED_VERSION = 3
+_VERSION = struct.Struct("<HH")  # and the number of nodes
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Of one version. count: format of a number of samples. prospects: bytes of theirs."""
+
+    count: str
+    prospects: int
+
+    @property
+    def entropy(self) -> struct.Struct:
+        """Count and sum of rejected entropies."""
+        return struct.Struct(f"<{self.count}d")
+
+    @property
+    def moments(self) -> struct.Struct:
+        """n, sum, sum of squares."""
+        return struct.Struct(f"<{self.count}dd")
+
+    @property
+    def histogram(self) -> int:
+        """Bytes of one."""
+        return self.moments.size + 4 * NODES
+
+    @property
+    def head(self) -> int:
+        """Bytes before the histograms."""
+        return _VERSION.size + self.entropy.size
+
+    @property
+    def size(self) -> int:
+        """Bytes of all."""
+        return self.head + 2 * self.histogram + self.prospects
+
+
+_NOW = _Layout("I", PROSPECT_BYTES)
+_LAYOUTS = {1: _Layout("Q", 0), 2: _Layout("Q", FORMER_BYTES), PACKED_VERSION: _NOW}
+"""Version 1 knew no prospects, version 2 foresaw nothing."""
+PACKED_BYTES = _NOW.size
 _WORD = 4
 
 UNWEIGHED = DraftPlan(0)
@@ -54,7 +89,13 @@ class AcceptanceState:
     prospects: Prospects = field(default_factory=Prospects)
 
     def after(self, draft: Draft, verdict: Verdict, labels: Labels, plan: DraftPlan = UNWEIGHED) -> AcceptanceState:
-        """The state after one round: judged candidates only; what followed the first rejection was never verified."""
+        """The state after one round: judged candidates only; what followed the first rejection was never verified.
+
+        Copied candidates say nothing of the draft model's distances and entropies.
+        """
+        prospects = self.prospects.after(plan, draft, verdict)
+        if draft.copied:
+            return replace(self, prospects=prospects)
         filed: dict[bool, list[float]] = {True: [], False: []}
         for judgement in verdict.judgements:
             if DISTANCE_ZERO < judgement.distance < DISTANCE_ONE:
@@ -63,37 +104,39 @@ class AcceptanceState:
         entropy = self.rejected_entropy
         if verdict.judgements and not verdict.judgements[-1].accepted:
             entropy = entropy.add(draft.entropies[len(verdict.judgements) - 1])
-        prospects = self.prospects.after(plan, draft, verdict)
         return AcceptanceState(entropy, self.posterior.add(filed[True], filed[False]), prospects)
 
     def pack(self) -> bytes:
         """Little-endian, fixed size (PACKED_BYTES), 4-byte aligned so that `patches` stay small."""
-        parts = [_HEADER.pack(PACKED_VERSION, NODES, self.rejected_entropy.count, self.rejected_entropy.total)]
+        entropy = _NOW.entropy.pack(self.rejected_entropy.count, self.rejected_entropy.total)
+        parts = [_VERSION.pack(PACKED_VERSION, NODES), entropy]
         for histogram in (self.posterior.accepted_samples, self.posterior.rejected_samples):
-            parts.append(_MOMENTS.pack(histogram.n, histogram.total, histogram.squares))
+            parts.append(_NOW.moments.pack(histogram.n, histogram.total, histogram.squares))
             parts.append(histogram.counts.astype("<f4").tobytes())
         return b"".join([*parts, self.prospects.pack()])
 
     @classmethod
     def unpack(cls, packed: bytes) -> AcceptanceState:
-        """The inverse of `pack`; version 1 has no prospects yet. Raises ValueError for another version or size."""
-        if len(packed) < _HEADER.size:
+        """The inverse of `pack`, of earlier versions too. Raises ValueError for another version or size."""
+        if len(packed) < _VERSION.size:
             raise ValueError(f"packed acceptance state has {len(packed)} bytes, expected {PACKED_BYTES}")
-        version, nodes, count, total = _HEADER.unpack_from(packed)
-        if (version, nodes, len(packed)) not in ((1, NODES, _FIRST_BYTES), (PACKED_VERSION, NODES, PACKED_BYTES)):
+        version, nodes = _VERSION.unpack_from(packed)
+        layout = _LAYOUTS.get(version)
+        if layout is None or nodes != NODES or len(packed) != layout.size:
             raise ValueError(
                 f"acceptance state of version {version}, {nodes} nodes and {len(packed)} bytes;"
                 f" this is {PACKED_VERSION}, {NODES}, {PACKED_BYTES}"
             )
-        accepted = _unpack_histogram(packed, _HEADER.size)
-        rejected = _unpack_histogram(packed, _HEADER.size + _MOMENTS.size + 4 * NODES)
-        prospects = Prospects() if version == 1 else Prospects.unpack(packed[_FIRST_BYTES:])
-        return cls(Mean(count, total), Posterior(accepted, rejected), prospects)
+        entropy = Mean(*layout.entropy.unpack_from(packed, _VERSION.size))
+        accepted, rejected = (_unpack_histogram(packed, layout, which) for which in (0, 1))
+        prospects = Prospects.unpack(packed[-layout.prospects :]) if layout.prospects else Prospects()
+        return cls(entropy, Posterior(accepted, rejected), prospects)
 
 
-def _unpack_histogram(packed: bytes, offset: int) -> Histogram:
-    n, total, squares = _MOMENTS.unpack_from(packed, offset)
-    counts = np.frombuffer(packed, dtype="<f4", count=NODES, offset=offset + _MOMENTS.size)
+def _unpack_histogram(packed: bytes, layout: _Layout, which: int) -> Histogram:
+    offset = layout.head + which * layout.histogram
+    n, total, squares = layout.moments.unpack_from(packed, offset)
+    counts = np.frombuffer(packed, dtype="<f4", count=NODES, offset=offset + layout.moments.size)
     return Histogram(n, total, squares, counts.astype(np.float32))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
 import numpy as np
+from numpy.typing import NDArray
 
 HASH_BYTES = 16
 
@@ -41,6 +42,7 @@ class Context:
         self.ids: list[int] = list(prompt)
         self.prompt_length = len(self.ids)
         self._hasher = blake2b(pack_ids(self.ids), digest_size=HASH_BYTES)
+        self._array = np.array(self.ids, dtype=np.uint32)  # with room to grow
 
     @property
     def base(self) -> int:
@@ -56,7 +58,16 @@ class Context:
         """blake2b of ids[:base], 16 bytes."""
         return self._hasher.copy().digest()
 
+    @property
+    def array(self) -> NDArray[np.uint32]:
+        """`ids` as they are now."""
+        return self._array[: len(self.ids)]
+
     def extend(self, tokens: Sequence[int]) -> None:
         """Append committed tokens."""
+        length = len(self.ids)
         self.ids.extend(tokens)
+        if len(self.ids) > len(self._array):
+            self._array = np.concatenate([self._array[:length], np.empty(len(self.ids), dtype=np.uint32)])
+        self._array[length : len(self.ids)] = tokens
         self._hasher.update(pack_ids(tokens))

@@ -23,6 +23,8 @@ class CostProfile:
 
     version: names these figures wherever a text depends on them. fixed: once for involving the drafter: network and
     queue. draft: a candidate. verify: by rows of the pass, from 1, never falling. commit: every round.
+
+    copied: as `verify`, where nobody waits for a drafter; by default the same.
     """
 
     version: str
@@ -30,20 +32,23 @@ class CostProfile:
     draft: float
     verify: tuple[float, ...]
     commit: float = 0.0
+    copied: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         for name, seconds in (("fixed", self.fixed), ("draft", self.draft), ("commit", self.commit)):
             _check(math.isfinite(seconds) and seconds >= 0.0, name, "must be finite and not negative")
-        _check(0 < len(self.verify) <= MAX_ROWS, "verify", f"must have 1 to {MAX_ROWS} entries")
-        _check(all(map(math.isfinite, self.verify)) and self.verify[0] > 0.0, "verify", "must be finite and positive")
-        _check(all(a <= b for a, b in pairwise(self.verify)), "verify", "must not fall with the number of rows")
+        _check(len(self.verify) > 0, "verify", f"must have 1 to {MAX_ROWS} entries")
+        for name, table in (("verify", self.verify), ("copied", self.copied)):
+            _check(len(table) <= MAX_ROWS, name, f"must have 1 to {MAX_ROWS} entries")
+            _check(
+                all(map(math.isfinite, table)) and min(table, default=1.0) > 0.0, name, "must be finite and positive"
+            )
+            _check(all(a <= b for a, b in pairwise(table)), name, "must not fall with the number of rows")
 
     @cached_property
     def passes(self) -> tuple[float, ...]:
         """verify for 1 to MAX_ROWS rows; past its end the table goes on with its average slope."""
-        slope = (self.verify[-1] - self.verify[0]) / max(1, len(self.verify) - 1)
-        missing = range(1, MAX_ROWS - len(self.verify) + 1)
-        return (*self.verify, *(self.verify[-1] + slope * i for i in missing))
+        return _extended(self.verify)
 
     @cached_property
     def rounds(self) -> tuple[float, ...]:
@@ -52,23 +57,38 @@ class CostProfile:
             (self.fixed if k else 0.0) + k * self.draft + seconds + self.commit for k, seconds in enumerate(self.passes)
         )
 
+    @cached_property
+    def copied_rounds(self) -> tuple[float, ...]:
+        """As `rounds`, of candidates that no drafter is asked for."""
+        return tuple(seconds + self.commit for seconds in _extended(self.copied or self.verify))
+
+
+def _extended(table: tuple[float, ...]) -> tuple[float, ...]:
+    slope = (table[-1] - table[0]) / max(1, len(table) - 1)
+    return (*table, *(table[-1] + slope * i for i in range(1, MAX_ROWS - len(table) + 1)))
+
 
 def stated_profile(figures: Mapping[str, object]) -> CostProfile:
-    """The profile in a JSON object with the fields of CostProfile; `commit` may be left out.
+    """The profile in a JSON object with the fields of CostProfile; `commit` and `copied` may be left out.
 
     Raises InvalidRequest naming the field.
     """
     missing = {"version", "fixed", "draft", "verify"} - figures.keys()
-    unknown = figures.keys() - {"version", "fixed", "draft", "verify", "commit"}
+    unknown = figures.keys() - {"version", "fixed", "draft", "verify", "commit", "copied"}
     for name in sorted(missing | unknown):
         raise InvalidRequest(f"{name} of a cost profile is {'missing' if name in missing else 'unknown'}", name)
-    version, verify = figures["version"], figures["verify"]
+    version = figures["version"]
     if not (isinstance(version, str) and version.isascii() and version.isalnum()):
         raise InvalidRequest("version of a cost profile must be letters and digits", "version")
-    if not isinstance(verify, list):
-        raise InvalidRequest("verify of a cost profile must be a list of seconds", "verify")
     fixed, draft, commit = (_number(name, figures.get(name, 0.0)) for name in ("fixed", "draft", "commit"))
-    return CostProfile(version, fixed, draft, tuple(_number("verify", seconds) for seconds in verify), commit)
+    verify, copied = (_table(name, figures.get(name, [])) for name in ("verify", "copied"))
+    return CostProfile(version, fixed, draft, verify, commit, copied)
+
+
+def _table(name: str, values: object) -> tuple[float, ...]:
+    if not isinstance(values, list):
+        raise InvalidRequest(f"{name} of a cost profile must be a list of seconds", name)
+    return tuple(_number(name, seconds) for seconds in values)
 
 
 def _number(name: str, value: object) -> float:

@@ -8,7 +8,9 @@ from typing import Protocol
 
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.context import Context
+from adasd.core.copying import Copying
 from adasd.core.progress import GenerationState
+from adasd.core.rows import copied_block
 from adasd.core.stopping import StoppingRule
 from adasd.core.types import Draft, DraftPlan, FinishReason, Verdict
 from adasd.core.verification import Verification
@@ -27,21 +29,26 @@ class Boundary(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Controller:
-    """How far the next round may draft. limit: committed length at which the text ends (max_tokens or context end)."""
+    """How far the next round may draft. limit: committed length at which the text ends (max_tokens or context end).
+
+    copying: a second source of candidates, or None.
+    """
 
     stopping: StoppingRule
     verification: Verification
     limit: int
+    copying: Copying | None = None
 
-    def plan(self, state: GenerationState, base: int) -> DraftPlan:
+    def plan(self, state: GenerationState, context: Context) -> DraftPlan:
         """The first round has no candidates: the target's prefill gives the first token anyway, and nobody waits.
 
         Later ones never draft past the limit: a round of n candidates commits up to n + 1 tokens.
         """
         if state.counters.rounds == 0:
             return DraftPlan(0)
-        plan = self.stopping.plan(state.acceptance).limited(self.limit - base - 1)
-        return replace(plan, coupled=self.verification.coupled)
+        room = self.limit - context.base - 1
+        plan = replace(self.stopping.plan(state.acceptance).limited(room), coupled=self.verification.coupled)
+        return plan if self.copying is None else self.copying.plan(plan, state.acceptance, context, room)
 
 
 @dataclass(slots=True)
@@ -70,6 +77,11 @@ class Round:
     state: GenerationState
 
 
+def copied(plan: DraftPlan) -> Draft | None:
+    """The block that needs no drafter, if the plan is one."""
+    return copied_block(plan.foreseen.ids[: plan.max_candidates]) if plan.copies and plan.foreseen else None
+
+
 def cut_block(draft: Draft, verdict: Verdict, length: int) -> tuple[Draft, Verdict]:
     """The block if the text ends after `length` of its tokens: what lies past it was neither drafted nor accepted."""
     if length >= len(verdict.tokens):
@@ -83,8 +95,8 @@ def decode(
     """Rounds until the boundary. The text is the prompt followed by every round's `verdict.tokens`."""
     context, state = Context(prompt), GenerationState()
     while state.finish_reason is None:
-        plan = controller.plan(state, context.base)
-        draft = propose(context, plan)
+        plan = controller.plan(state, context)
+        draft = copied(plan) or propose(context, plan)
         verdict = verify(context, draft, state.acceptance)
         length, finish = boundary.cut(verdict.tokens)
         draft, verdict = cut_block(draft, verdict, length)

@@ -52,7 +52,7 @@ class Experience:
     def after(self, session: bytes, plan: DraftPlan, draft: Draft, verdict: Verdict) -> Experience:
         """With another round, of this session. A block that ended up empty counts as a refusal, as in `Prospects`."""
         new = replace(self, pool=self.pool.after(plan, draft, verdict))
-        if plan.worth is None or plan.max_candidates == 0:
+        if plan.worth is None or plan.max_candidates == 0 or draft.copied:
             return new
         share = self.sessions.get(session, Share(0.0, 0.0)).more(verdict.accepted, max(1, len(verdict.judgements)))
         others = [(other, known) for other, known in self.sessions.items() if other != session]
@@ -72,6 +72,7 @@ class Experience:
             weight=LEAST,
             idle=min(pool.idle, PROBE_ROUNDS),
             promising=False,
+            foresight=pool.foresight.faded(),
         )
         return first, replace(self, pool=replace(pool, idle=0))
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.costs import CostSource, nominal
+from adasd.core.prospects import Prospects
 from adasd.core.types import DraftPlan
 from adasd.core.worth import ENTROPY_NODES, Worth
 
@@ -20,11 +21,16 @@ class Marginal:
     window: int
     costs: CostSource = nominal
 
-    def plan(self, state: AcceptanceState) -> DraftPlan:
-        prospects, costs = state.prospects, self.costs()
+    def worth(self, prospects: Prospects) -> Worth:
+        """What candidates are expected to earn at the going rate, whatever their entropy."""
+        costs = self.costs()
         speed = max(prospects.speed, best_speed(prospects.mean, costs.rounds, self.window))
         level = (prospects.mean,) * ENTROPY_NODES  # without candidates nobody asks what their entropy foretells
-        worth = Worth(level, prospects.mean, speed / costs.rounds[0], costs)
+        return Worth(level, prospects.mean, speed / costs.rounds[0], costs)
+
+    def plan(self, state: AcceptanceState) -> DraftPlan:
+        prospects = state.prospects
+        worth = self.worth(prospects)
         if worth.goes_on(0, 1.0, self.window):
             return DraftPlan(self.window, worth=replace(worth, acceptance=prospects.acceptance()))
         length = self._probe_length(worth)

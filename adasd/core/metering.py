@@ -54,7 +54,8 @@ class Observation:
     commit: by which the store held up the next block. drafting: until the candidates were there; None if that says
     nothing. work: of which the drafter's own. steps: in so many passes; 0 where they were not the usual ones, because
     it was catching up. sessions, rows: in the target's pass, whoever's; rows None: this round's own. running: sessions
-    that take turns at one computer, in whichever passes; None where passes do not wait for one another.
+    that take turns at one computer, in whichever passes; None where passes do not wait for one another. copied: the
+    candidates needed no drafter.
     """
 
     candidates: int
@@ -66,6 +67,7 @@ class Observation:
     sessions: float = 1.0
     rows: int | None = None
     running: float | None = None
+    copied: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ class CostMeter:
     verify = prior * level * shape: the level follows the load, whichever rows show it; the shape outlives it. Both are
     by all rows of a pass. A pass is shared: a block costs what it costs if all its sessions draft alike, for candidates
     that only one of them reckons up delay the others as well. sessions: in a pass, of late. Where they take turns, that
-    is how many of them there are, for without candidates they keep step; sessions that draft come apart, and those
+    is how many of them there are, for without a drafter they keep step; sessions that draft come apart, and those
     that are `together` in a pass of theirs wait for the passes of the others.
     """
 
@@ -111,49 +113,50 @@ class CostMeter:
 
     def _shared(self, seen: Observation, sharing: float) -> CostMeter:
         horizon, running = LEVEL_HORIZON * sharing, sharing if seen.running is None else max(sharing, seen.running)
-        apart = seen.running is not None and seen.candidates > 0
+        apart = seen.running is not None and seen.candidates > 0 and not seen.copied
         together = self.together.add(sharing, horizon) if apart else self.together.aged(SHAPE_HORIZON * sharing)
         return replace(self, sessions=self.sessions.add(running, horizon), together=together)
 
     def profile(self) -> CostProfile:
         """The costs now."""
+        running = round(self.sessions.otherwise(1.0))
+        together = min(running, max(1, round(self.together.otherwise(running))))
         return CostProfile(
             version="live",
             fixed=self.fixed.otherwise(0.0),
             draft=self.draft.otherwise(0.0),
-            verify=self._verify_table(),
+            verify=self._verify_table(running, together),
             commit=self.commit.otherwise(self.prior.commit),
+            copied=self._verify_table(running, running) if together < running else (),
         )
 
-    def _verify_table(self) -> tuple[float, ...]:
-        """By rows of one of the sessions. What was seen seldom or never is thought cheap, so that it is tried where
-        that could pay.
+    def _verify_table(self, running: int, together: int) -> tuple[float, ...]:
+        """By rows of one of the sessions, of so many in a pass once there are candidates."""
+        every = np.arange(1, MAX_ROWS + 1) * together
+        every[0] = running
+        verify = self._passes(every)
+        verify[1:] *= running / together
+        return tuple(np.maximum.accumulate(verify).tolist())
+
+    def _passes(self, every: IntArray) -> FloatArray:
+        """By rows of all sessions. What was seen seldom or never is thought cheap, so that it is tried where that
+        could pay.
 
         Rows never seen cost what the next fewer do; past the last they grow as the prior's, before the first in
         proportion.
         """
-        level, running = self.level.otherwise(1.0), round(self.sessions.otherwise(1.0))
-        together = min(running, max(1, round(self.together.otherwise(running))))
-        every = np.arange(1, MAX_ROWS + 1) * together
-        every[0] = running
+        level = self.level.otherwise(1.0)
         prior = stated(self.prior, every) * level
         if not self.shape:
-            return _in_turns(prior, running / together)
+            return prior
         rows = np.array(sorted(self.shape))
         seen = [self.shape[r] for r in rows.tolist()]
         expected = stated(self.prior, rows) * level
         hopeful = expected * [s.value * (1.0 - 0.25 / max(1.0, s.weight)) for s in seen]
         known = np.array(isotonic(hopeful.tolist(), [s.weight for s in seen]))
         below = np.maximum(np.searchsorted(rows, [grouped(wanted) for wanted in every.tolist()], side="right") - 1, 0)
-        verify = np.where(every < rows[0], known[0] * every / rows[0], known[below])
-        verify *= np.where(every > rows[-1], prior / expected[-1], 1.0)
-        return _in_turns(verify, running / together)
-
-
-def _in_turns(verify: FloatArray, turns: float) -> tuple[float, ...]:
-    """By rows of a session whose blocks of candidates wait for so many passes; never falling."""
-    verify[1:] *= turns
-    return tuple(np.maximum.accumulate(verify).tolist())
+        verify: FloatArray = np.where(every < rows[0], known[0] * every / rows[0], known[below])
+        return verify * np.where(every > rows[-1], prior / expected[-1], 1.0)
 
 
 def stated(costs: CostProfile, rows: IntArray) -> FloatArray:

@@ -18,6 +18,7 @@ class Counters:
     rounds: passes of the target. drafts: rounds with candidates. drafted, accepted: candidates.
     relaxed: accepted only by relaxation; loss_total, loss_max: ln(q/p) in nats over those.
     floored: candidates a rule would have accepted although the warped target gives them probability 0.
+    copied: candidates that needed no drafter; among `drafted`.
     """
 
     rounds: int = 0
@@ -28,6 +29,7 @@ class Counters:
     loss_total: float = 0.0
     loss_max: float = 0.0
     floored: int = 0
+    copied: int = 0
 
     def after(self, draft: Draft, verdict: Verdict) -> Counters:
         losses = [judgement.loss for judgement in verdict.judgements if judgement.relaxed]
@@ -40,6 +42,7 @@ class Counters:
             loss_total=self.loss_total + sum(losses),
             loss_max=max([self.loss_max, *losses]),
             floored=self.floored + sum(judgement.floored for judgement in verdict.judgements),
+            copied=self.copied + (len(draft) if draft.copied else 0),
         )
 
     def as_dict(self) -> dict[str, int | float]:

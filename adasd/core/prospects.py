@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from adasd.core.foresight import FORESIGHT_BYTES, Foresight
 from adasd.core.types import Draft, DraftPlan, FloatArray, Verdict
 from adasd.core.worth import ENTROPY_NODES, entropy_place
 
@@ -34,7 +35,9 @@ CERTAIN = 1e-3
 
 _Counts = NDArray[np.float32]
 _STRUCT = struct.Struct("<ddddIHH")
-PROSPECT_BYTES = _STRUCT.size + 2 * 4 * ENTROPY_NODES
+FORMER_BYTES = _STRUCT.size + 2 * 4 * ENTROPY_NODES
+"""Before anything was foreseen."""
+PROSPECT_BYTES = FORMER_BYTES + FORESIGHT_BYTES
 _NODES = np.arange(ENTROPY_NODES)
 _SQUARES: FloatArray = np.square(np.subtract.outer(_NODES, _NODES)).astype(np.float64)
 
@@ -49,7 +52,7 @@ class Prospects:
 
     mean: acceptance of late, of the weight `weight`. tokens, work: slow averages a round; a round of plain decoding is
     a work of 1. idle: rounds since the last judged candidate. promising: the last block stood as a whole; so does the
-    first guess.
+    first guess. foresight: of what the text itself foretells; all else is of the drafter's candidates.
     """
 
     taken: _Counts = field(default_factory=_no_counts)
@@ -60,6 +63,7 @@ class Prospects:
     work: float = 1.0
     idle: int = 0
     promising: bool = True
+    foresight: Foresight = field(default_factory=Foresight)
 
     def probe_due(self, loss: float) -> bool:
         """Whether a round that would have no candidates should find out about them, at an expected loss in tokens."""
@@ -89,14 +93,15 @@ class Prospects:
         """
         if plan.worth is None:
             return self
-        rounds, share = plan.worth.costs.rounds, 1.0 / RATE_ROUNDS
-        work = rounds[len(draft)] / rounds[0]
+        costs, share = plan.worth.costs, 1.0 / RATE_ROUNDS
+        work = (costs.copied_rounds if draft.copied else costs.rounds)[len(draft)] / costs.rounds[0]
         new = replace(
             self,
             tokens=self.tokens + share * (len(verdict.tokens) - self.tokens),
             work=self.work + share * (work - self.work),
+            foresight=self.foresight.after(plan.foreseen, verdict.tokens),
         )
-        if plan.max_candidates == 0:
+        if plan.max_candidates == 0 or draft.copied:
             return replace(new, idle=self.idle + 1)
         accepted = [judgement.accepted for judgement in verdict.judgements]
         return new._filed(draft.entropies, accepted)._averaged(accepted or [False])
@@ -122,15 +127,17 @@ class Prospects:
     def pack(self) -> bytes:
         """Little-endian, PROSPECT_BYTES long."""
         fixed = _STRUCT.pack(self.mean, self.weight, self.tokens, self.work, self.idle, self.promising, 0)
-        return fixed + self.taken.astype("<f4").tobytes() + self.refused.astype("<f4").tobytes()
+        counts = self.taken.astype("<f4").tobytes() + self.refused.astype("<f4").tobytes()
+        return fixed + counts + self.foresight.pack()
 
     @classmethod
     def unpack(cls, packed: bytes) -> Prospects:
-        """The inverse of `pack`."""
+        """The inverse of `pack`; of FORMER_BYTES too."""
         mean, weight, tokens, work, idle, promising, _ = _STRUCT.unpack_from(packed)
         counts = np.frombuffer(packed, dtype="<f4", count=2 * ENTROPY_NODES, offset=_STRUCT.size).astype(np.float32)
         taken, refused = counts[:ENTROPY_NODES], counts[ENTROPY_NODES:]
-        return cls(taken, refused, mean, weight, tokens, work, idle, bool(promising))
+        foresight = Foresight.unpack(packed[FORMER_BYTES:]) if len(packed) > FORMER_BYTES else Foresight()
+        return cls(taken, refused, mean, weight, tokens, work, idle, bool(promising), foresight)
 
 
 def _density(counts: _Counts) -> FloatArray:

@@ -5,6 +5,7 @@ What is sampled from is what is sent, so nothing is lost on the wire: both sides
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -34,6 +35,11 @@ class PointRow:
 
     def weight(self, token: int) -> int:
         return int(token == self.token)
+
+
+def copied_block(ids: Sequence[int]) -> Draft:
+    """A block of candidates that were not drawn but copied: each was certain."""
+    return Draft(tuple(ids), (0.0,) * len(ids), tuple(map(PointRow, ids)), copied=True)
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,8 +24,9 @@ Emission = Literal["recovered", "bonus", "none"]
 FinishReason = Literal["stop", "length", "cancelled"]
 """Why no more tokens are generated: EOS or a stop string, a limit, or nobody wants them."""
 
-Decision = Literal["off", "probe", "draft"]
-"""Of a plan: no candidates, some to find out about them, some because they pay or the rule does not ask."""
+Decision = Literal["off", "probe", "draft", "copy"]
+"""Of a plan: no candidates, some to find out about them, some because they pay or the rule does not ask, some that need
+no drafter."""
 
 
 MAX_BIASES = 1024
@@ -130,6 +131,14 @@ class SamplingParams:
 
 
 @dataclass(frozen=True, slots=True)
+class Foreseen:
+    """How a text went on where its end stood before. ids: at least one. matched: tokens of the end that stood there."""
+
+    ids: tuple[int, ...]
+    matched: int
+
+
+@dataclass(frozen=True, slots=True)
 class DraftPlan:
     """How far the drafter may go in one round.
 
@@ -137,17 +146,23 @@ class DraftPlan:
     entropy_threshold: bits; drafting stops after the candidate whose entropy exceeds it (AdaSD, T_G).
     coupled: candidates are drawn with the Gumbel noise that the target uses too (acceptance rule `coupled`).
     worth: what candidates earn and cost, for a rule that weighs it (`marginal`); None takes what comes.
+    foreseen: what the text foresees of itself, where that is asked; the drafter is not told.
+    copies: the candidates are the first `max_candidates` ids foreseen, and no drafter is asked.
     """
 
     max_candidates: int
     entropy_threshold: float = math.inf
     coupled: bool = False
     worth: Worth | None = None
+    foreseen: Foreseen | None = None
+    copies: bool = False
 
     @property
     def decision(self) -> Decision:
         if self.max_candidates == 0:
             return "off"
+        if self.copies:
+            return "copy"
         return "probe" if self.worth is not None and self.worth.rate == 0.0 else "draft"
 
     def limited(self, room: int) -> DraftPlan:
@@ -197,18 +212,22 @@ class Row(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """The candidates of one round. ids, entropies (bits) and rows have one entry a candidate."""
+    """The candidates of one round. ids, entropies (bits) and rows have one entry a candidate.
+
+    copied: from the text itself: they say nothing of the draft model.
+    """
 
     ids: tuple[int, ...] = ()
     entropies: tuple[float, ...] = ()
     rows: tuple[Row, ...] = ()
+    copied: bool = False
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def cut(self, length: int) -> Draft:
         """The first `length` candidates."""
-        return Draft(self.ids[:length], self.entropies[:length], self.rows[:length])
+        return Draft(self.ids[:length], self.entropies[:length], self.rows[:length], self.copied)
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,11 @@ VERIFICATIONS: dict[str, Verification] = {
 }
 
 
+def judging(name: str, draft: Draft) -> str:
+    """The acceptance method that a block is judged by; nothing about a copy is adaptive."""
+    return "exact" if draft.copied and not verification(name).coupled else name
+
+
 def verification(name: str) -> Verification:
     """The acceptance method of that name; an unknown one is refused with the list."""
     if name not in VERIFICATIONS:

@@ -12,7 +12,9 @@ over every j, not just i + 1, is what gets over the fixed cost of involving the 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from adasd.core.costs import CostProfile
 from adasd.core.errors import InvalidRequest
@@ -71,6 +73,21 @@ class Worth:
         """Tokens that a block of so many candidates is expected to cost more than it earns."""
         rounds, earned = self.costs.rounds, sum(self.mean**i for i in range(1, length + 1))
         return self.rate * (rounds[length] - rounds[0]) - earned
+
+    def gain(self, bound: int) -> float:
+        """Tokens that the best block of 1 to `bound` candidates is expected to earn beyond its time; 0 if none does."""
+        rounds, best, earned, term = self.costs.rounds, 0.0, 0.0, 1.0
+        for length in range(1, bound + 1):
+            term *= self.mean
+            earned += term
+            best = max(best, earned - self.rate * (rounds[length] - rounds[0]))
+        return best
+
+    def copied(self, standing: Sequence[float]) -> tuple[int, float]:
+        """How many candidates to copy, and their `gain`. standing: by their number, that all of them stand."""
+        rounds = self.costs.copied_rounds
+        gains = (earned - self.rate * (rounds[k] - rounds[0]) for k, earned in enumerate(accumulate(standing), 1))
+        return max(enumerate(gains, 1), key=lambda choice: choice[1])
 
     def _pays(self, length: int, term: float, spent: float, bound: int) -> bool:
         """term: expected tokens of candidate length + 1; each later one is expected to earn `mean` times as many."""

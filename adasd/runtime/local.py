@@ -9,11 +9,12 @@ from typing import Any, Protocol
 
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.context import Context
+from adasd.core.copying import copying_for
 from adasd.core.decoding import Boundary, Controller, Round, TokenBoundary, decode
 from adasd.core.messages import ContextDelta, DraftRequest, ModelInfo, VerifyRequest
 from adasd.core.stopping import StoppingRule
 from adasd.core.types import Draft, DraftPlan, SamplingParams, Verdict
-from adasd.core.verification import verification
+from adasd.core.verification import judging, verification
 from adasd.runtime.replica import Replica
 
 
@@ -41,12 +42,16 @@ class LocalPair:
         max_tokens: int,
         boundary: Boundary | None = None,
         top_logprobs: int | None = None,
+        copying: bool = False,
     ) -> Iterator[Round]:
-        """Rounds until EOS, `max_tokens` or the end of the context (or another boundary)."""
+        """Rounds until EOS, `max_tokens` or the end of the context (or another boundary).
+
+        copying: as of `copying_for`.
+        """
         info = self.target.info()
         limit = min(len(prompt) + max_tokens, info.context_length)
-        controller = Controller(stopping, verification(acceptance), limit)
         eos_ids = () if sampling.ignore_eos else info.eos_ids
+        controller = Controller(stopping, verification(acceptance), limit, copying_for(stopping, eos_ids, copying))
         boundary = boundary or TokenBoundary(eos_ids, limit - len(prompt))
         session = os.urandom(16)
 
@@ -57,7 +62,8 @@ class LocalPair:
 
         def verify(context: Context, draft: Draft, state: AcceptanceState) -> Verdict:
             told = whole(session, context)
-            request = VerifyRequest(told, sampling, draft, acceptance, state.pack(), 0, top_logprobs)
+            rule = judging(acceptance, draft)
+            request = VerifyRequest(told, sampling, draft, rule, state.pack(), 0, top_logprobs)
             return self.target.verify(request)
 
         try:

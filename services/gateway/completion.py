@@ -34,6 +34,7 @@ def speculation_record(counters: Counters, threshold: float | None, rules: Rules
         "drafts": counters.drafts,
         "drafted": counters.drafted,
         "accepted": counters.accepted,
+        "copied": counters.copied,
         "relaxed": counters.relaxed,
         "mean_acceptance_length": counters.mean_acceptance_length,
         "acceptance_rate": counters.acceptance_rate,
@@ -86,6 +87,7 @@ def _together(each: Sequence[Counters]) -> Counters:
         loss_total=sum(counters.loss_total for counters in each),
         loss_max=max(counters.loss_max for counters in each),
         floored=sum(counters.floored for counters in each),
+        copied=sum(counters.copied for counters in each),
     )
 
 

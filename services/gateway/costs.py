@@ -121,11 +121,13 @@ class RoundWatch:
         """The round's verdict is there. What follows, the next block does not wait for."""
         sessions, rows = _sharing(timing)
         running = max(sessions, float(self._costs.running)) if self._costs.shared_cores else None
+        copied = candidates > 0 and self._drafted is None
         drafting, work, steps = self._drafting(running or sessions)
         self._warm, self._drafted = self._drafted is not None, None
         if not self._prefill:
             own = seconds - min(timing.queue, seconds)
-            self._costs.add(Observation(candidates, own, 0.0, drafting, work, steps, sessions, rows, running))
+            seen = Observation(candidates, own, 0.0, drafting, work, steps, sessions, rows, running, copied)
+            self._costs.add(seen)
         self._prefill = False
 
     def _drafting(self, sessions: float) -> tuple[float | None, float, int]:

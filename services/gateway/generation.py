@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 
 from adasd.core.adaptive import patches
 from adasd.core.context import Context
-from adasd.core.decoding import Boundary, Controller, Round, cut_block
+from adasd.core.decoding import Boundary, Controller, Round, copied, cut_block
 from adasd.core.errors import InvalidDraft
 from adasd.core.progress import GenerationState
 from adasd.core.stopping import Off
@@ -66,8 +66,8 @@ async def _decide(
     A block that no drafter may send costs its round the candidates, not the request its answer.
     """
     number = state.counters.rounds
-    plan = controller.plan(state, context.base)
-    draft = await drafter.propose(context, plan, number)
+    plan = controller.plan(state, context)
+    draft = copied(plan) or await drafter.propose(context, plan, number)
     try:
         return plan, draft, await verifier.verify(context, draft, state.acceptance, number)
     except InvalidDraft:

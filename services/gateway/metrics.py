@@ -70,11 +70,12 @@ class GatewayMetrics:
         self._per_position = counter(
             f"{spec}_num_accepted_tokens_per_pos", "Accepted candidates by their place in the block.", "position"
         )
+        self._copied = counter(f"{spec}_num_copied_tokens", "Candidates copied from the text itself.", *_METHOD)
         self._relaxed = counter(f"{spec}_num_relaxed_tokens", "Candidates accepted only by relaxation.", *_METHOD)
         self._floored = counter(f"{spec}_num_floored_tokens", "Candidates refused because the target gives them 0.")
         self._block = histogram(f"{spec}_block_length", "Candidates of a round.", _CANDIDATES)
         self._threshold = histogram(f"{spec}_entropy_threshold_bits", "Entropy threshold at the end of a text.", _BITS)
-        self._decisions = counter(f"{spec}_num_decisions", "Rounds by what was planned: off, probe, draft.", "decision")
+        self._decisions = counter(f"{spec}_num_decisions", "Rounds by plan: off, probe, draft, copy.", "decision")
         self._rate = histogram(f"{spec}_going_rate_tokens_per_second", "What a candidate had to beat.", _RATES)
         self._costs = Gauge(
             f"{spec}_cost_seconds", "What candidates were weighed against last.", ["part"], registry=registry
@@ -192,6 +193,7 @@ class GatewayMetrics:
         self._accepted.labels(*method).inc(step.verdict.accepted)
         for position in range(step.verdict.accepted):
             self._per_position.labels(position).inc()
+        self._copied.labels(*method).inc(len(step.draft) if step.draft.copied else 0)
         self._relaxed.labels(*method).inc(sum(judgement.relaxed for judgement in judgements))
         self._floored.inc(sum(judgement.floored for judgement in judgements))
         self._generated.inc(len(step.verdict.tokens))

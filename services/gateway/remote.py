@@ -24,6 +24,7 @@ from adasd.core.errors import (
 )
 from adasd.core.messages import ContextDelta, DraftReply, DraftRequest, Timing, VerifyReply, VerifyRequest
 from adasd.core.types import Draft, DraftPlan, SamplingParams, Verdict
+from adasd.core.verification import judging
 from adasd.rpc.drafter import METHOD as PROPOSE
 from adasd.rpc.drafter import DrafterConnection
 from adasd.rpc.verifier import METHOD as VERIFY
@@ -64,7 +65,8 @@ class RemoteVerifier:
         packed = state.pack()
 
         def question(delta: ContextDelta) -> VerifyRequest:
-            asked = self._sampling, draft, self._acceptance, packed, round_number, self._top_logprobs
+            acceptance = judging(self._acceptance, draft)
+            asked = self._sampling, draft, acceptance, packed, round_number, self._top_logprobs
             return VerifyRequest(delta, *asked)
 
         try:

@@ -40,6 +40,7 @@ class SpeculationRecord(_Reply):
     drafts: int
     drafted: int
     accepted: int
+    copied: int
     relaxed: int
     floored: int
     acceptance_rate: float | None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from adasd.core.copying import copying_for
 from adasd.core.decoding import Controller
 from adasd.core.stopping import StoppingRule
 from adasd.core.types import SamplingParams
@@ -28,7 +29,7 @@ class GenerationRequest:
     acceptance: name of an acceptance method. max_tokens: at most the room that the prompt leaves.
     eos_ids: that end the text; none where EOS is ignored. stop: strings that end it.
     seeded: the client chose the seed, so the text must not depend on chance. top_logprobs: as of `VerifyRequest`.
-    calls: None where the text is only text.
+    calls: None where the text is only text. copying: whether candidates may come from the text itself.
     """
 
     session: bytes
@@ -43,6 +44,7 @@ class GenerationRequest:
     seeded: bool
     top_logprobs: int | None = None
     calls: Calls | None = None
+    copying: bool = False
 
     @property
     def limit(self) -> int:
@@ -51,4 +53,5 @@ class GenerationRequest:
 
     def controller(self) -> Controller:
         """How far each round may draft."""
-        return Controller(self.stopping, verification(self.acceptance), self.limit)
+        copying = copying_for(self.stopping, self.eos_ids, self.copying)
+        return Controller(self.stopping, verification(self.acceptance), self.limit, copying)

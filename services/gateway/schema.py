@@ -45,6 +45,7 @@ class StreamOptions(Strict):
 class Speculation(Strict):
     """How to draft and accept; what is left out is the server's choice.
 
+    copying: whether candidates may come from the text itself, which `marginal` weighs.
     trace: the stream tells of every round which tokens were accepted, and where its time went.
     scope: of what is learned; by default the session that the request names, else the request.
     """
@@ -52,6 +53,7 @@ class Speculation(Strict):
     stopping: str | None = None
     acceptance: str | None = None
     max_candidates: int | None = Field(default=None, ge=1, le=MAX_CANDIDATES)
+    copying: bool | None = None
     trace: bool = False
     scope: Literal["request", "session"] | None = None
 

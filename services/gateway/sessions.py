@@ -122,7 +122,7 @@ class Session:
         """The inverse of `record`. costs: of this gateway."""
         stored = cast(Mapping[str, Any], record.parameters)
         cost_profile: str | None = stored.get(COST_PROFILE)
-        rules = _picked(Rules, stored)
+        rules = _picked(Rules, {"copying": False, **stored})  # an older release did not copy
         generation = GenerationRequest(
             session=record.session,
             prompt=tuple(record.prompt),
@@ -136,6 +136,7 @@ class Session:
             seeded=stored["seeded"],
             top_logprobs=stored.get("top_logprobs"),
             calls=_calls(stored.get("calls")),
+            copying=rules.copying,
         )
         presentation = _picked(Presentation, stored.get("presentation", {}))
         window = stored.get("window", 0.0)

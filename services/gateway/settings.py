@@ -31,9 +31,9 @@ class GatewaySettings(BaseSettings):
     tool_parser: name of the format that the model writes calls in, if not as the template does.
 
     model_name, model_aliases (separated by commas): what clients call the model; the folder's name by default.
-    stopping, acceptance, max_candidates: rules of requests that name none. cost_profile: JSON file of a `CostProfile`,
-    against which `marginal` weighs candidates of seeded requests; by default the nominal one. shared_cores: drafter
-    and verifier compute on the same ones.
+    stopping, acceptance, max_candidates, copying: rules of requests that name none.
+    cost_profile: JSON file of a `CostProfile`, against which `marginal` weighs candidates of seeded requests; by
+    default the nominal one. shared_cores: drafter and verifier compute on the same ones.
     default_max_tokens: as the rules; none is the rest of the context. max_requests: chat requests in hand at a time.
     max_vocabulary: that of the services.
     grace_seconds: what running answers get after SIGTERM. probe_seconds: between two looks at the services.
@@ -68,6 +68,7 @@ class GatewaySettings(BaseSettings):
     stopping: str = "marginal"
     acceptance: str = "adasd-anchored"
     max_candidates: int | None = Field(default=None, ge=1, le=MAX_CANDIDATES)
+    copying: bool = True
     cost_profile: Path | None = None
     shared_cores: bool = False
     default_max_tokens: int | None = Field(default=None, ge=1)
@@ -125,7 +126,7 @@ class GatewaySettings(BaseSettings):
 
     @property
     def rules(self) -> Rules:
-        return Rules(self.stopping, self.acceptance, self.max_candidates)
+        return Rules(self.stopping, self.acceptance, self.max_candidates, self.copying)
 
     @property
     def prompt_limits(self) -> PromptLimits:

@@ -10,9 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adasd.core.adaptive import PACKED_BYTES, AcceptanceState, patches
+from adasd.core.costs import NOMINAL
+from adasd.core.density import NODES
 from adasd.core.progress import Counters, GenerationState
-from adasd.core.prospects import PROSPECT_BYTES
-from adasd.core.types import Draft, Judgement, Verdict
+from adasd.core.prospects import FORMER_BYTES, PROSPECT_BYTES
+from adasd.core.types import Draft, DraftPlan, Foreseen, Judgement, Verdict
+from adasd.core.worth import ENTROPY_NODES, Worth
 
 BLOCK = Draft((4, 5, 6), (0.5, 1.5, 2.5), ())
 ACCEPTED = Judgement(0.2, exact=True, accepted=True)
@@ -75,12 +78,37 @@ def test_packed_state_stays_within_three_kilobytes_and_a_round_changes_little_of
     assert changed < 100
 
 
-def test_a_state_of_the_first_version_has_no_prospects_yet() -> None:
+def former(packed: bytes, version: int, prospects: int) -> bytes:
+    """A state as earlier releases packed it: counts in eight bytes, and so much of the prospects."""
+    count, total = struct.unpack_from("<Id", packed, 4)
+    parts = [struct.pack("<HHQd", version, NODES, count, total)]
+    for which in (0, 1):
+        offset = 16 + which * (20 + 4 * NODES)
+        n, first, second = struct.unpack_from("<Idd", packed, offset)
+        parts += [struct.pack("<Qdd", n, first, second), packed[offset + 20 : offset + 20 + 4 * NODES]]
+    start = len(packed) - PROSPECT_BYTES
+    return b"".join([*parts, packed[start : start + prospects]])
+
+
+def test_states_of_earlier_versions_are_read() -> None:
+    """The first had no prospects yet, the second's foresaw nothing."""
     state = after(ACCEPTED, REJECTED)
-    first = struct.pack("<H", 1) + state.pack()[2:-PROSPECT_BYTES]
-    again = AcceptanceState.unpack(first)
-    assert again.rejected_entropy == state.rejected_entropy
-    assert again.pack() == state.pack()
+    first, second = former(state.pack(), 1, 0), former(state.pack(), 2, FORMER_BYTES)
+    assert (len(first), len(second)) == (2804, 3068)
+    assert AcceptanceState.unpack(first).pack() == state.pack()
+    assert AcceptanceState.unpack(second).pack() == state.pack()
+
+
+def test_a_copy_says_nothing_of_the_draft_model() -> None:
+    state = after(ACCEPTED, REJECTED)
+    copy = Draft(BLOCK.ids, (0.0,) * 3, (), copied=True)
+    plan = DraftPlan(3, worth=Worth((0.5,) * ENTROPY_NODES, 0.5, 1.0, NOMINAL), foreseen=Foreseen((4, 5, 6), 2))
+    new = state.after(copy, Verdict((4, 9), 1, "recovered", (ACCEPTED, REJECTED)), "exact", plan)
+    assert (new.posterior, new.rejected_entropy) == (state.posterior, state.rejected_entropy)
+    assert new.prospects.mean == state.prospects.mean
+    assert new.prospects.idle == state.prospects.idle + 1
+    assert (int(new.prospects.foresight.true.sum()), int(new.prospects.foresight.false.sum())) == (1, 1)
+    assert AcceptanceState.unpack(new.pack()).pack() == new.pack()
 
 
 @pytest.mark.parametrize(
@@ -89,7 +117,8 @@ def test_a_state_of_the_first_version_has_no_prospects_yet() -> None:
         b"",
         b"\x00" * PACKED_BYTES,
         b"\x01\x00" + AcceptanceState().pack()[2:],
-        b"\x03\x00" + AcceptanceState().pack()[2:],
+        b"\x02\x00" + AcceptanceState().pack()[2:],
+        b"\x04\x00" + AcceptanceState().pack()[2:],
         AcceptanceState().pack() + b"\x00",
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from adasd.core.acceptance import AcceptanceRule, ExactAcceptance
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.backend import Proposal
 from adasd.core.context import Context
+from adasd.core.copying import copying_for
 from adasd.core.costs import CostProfile
 from adasd.core.decoding import Controller, ProposeBlock, TokenBoundary, VerifyBlock, decode
 from adasd.core.drafting import draft_block
@@ -88,6 +89,9 @@ class Pair:
     rule: AcceptanceRule = field(default_factory=ExactAcceptance)
     eos_ids: tuple[int, ...] = ()
     length: int = LENGTH
+    prompt: tuple[int, ...] = (0,)
+    copying: bool = False
+    copies: int = 0
 
     def text(self, draws: Draws) -> tuple[int, ...]:
         def propose(context: Context, plan: DraftPlan) -> Draft:
@@ -105,8 +109,10 @@ class Pair:
         return self.decoded(verification, propose, verify)
 
     def decoded(self, verification: Verification, propose: ProposeBlock, verify: VerifyBlock) -> tuple[int, ...]:
-        controller = Controller(self.stopping, verification, 1 + self.length)
-        rounds = decode([0], controller, TokenBoundary(self.eos_ids, self.length), propose, verify)
+        copying = copying_for(self.stopping, self.eos_ids, self.copying)
+        controller = Controller(self.stopping, verification, len(self.prompt) + self.length, copying)
+        rounds = list(decode(self.prompt, controller, TokenBoundary(self.eos_ids, self.length), propose, verify))
+        self.copies += sum(r.draft.copied for r in rounds)
         return tuple(itertools.chain.from_iterable(r.verdict.tokens for r in rounds))
 
     def expected(self) -> dict[tuple[int, ...], float]:
@@ -115,7 +121,7 @@ class Pair:
         for _ in range(self.length):
             grown: dict[tuple[int, ...], float] = {}
             for text, mass in open_texts.items():
-                for token, p in enumerate(self.target([0, *text])):
+                for token, p in enumerate(self.target([*self.prompt, *text])):
                     if p > 0:
                         (done if token in self.eos_ids else grown)[(*text, token)] = mass * p
             open_texts = grown
@@ -152,6 +158,16 @@ def test_exact_acceptance_gives_the_targets_joint_distribution(
     stopping: StoppingRule, row: Callable[[FloatArray], Row], vocabulary: int
 ) -> None:
     assert distance(Pair(table(1, vocabulary), table(2, vocabulary), row, stopping)) < 1e-12
+
+
+@pytest.mark.parametrize("eos_ids", [(), (1,)], ids=["endless", "with an end"])
+@pytest.mark.parametrize("draft", [table(2, 2), table(1, 2)], ids=["another", "the same"])
+def test_candidates_that_are_copied_leave_it_as_it_is(draft: Table, eos_ids: tuple[int, ...]) -> None:
+    """Among candidates that are drafted, in rounds that the text so far decides on."""
+    pair = Pair(table(1, 2), draft, stopping=Marginal(3, lambda: COSTS), length=5, eos_ids=eos_ids)
+    pair = replace(pair, prompt=(0, 1, 1, 0, 0, 1, 0), copying=True)
+    assert distance(pair) < 1e-12
+    assert pair.copies >= 10
 
 
 @pytest.mark.parametrize("stopping", [Fixed(2), AdaSDStopping(2)], ids=repr)

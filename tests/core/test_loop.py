@@ -10,6 +10,7 @@ import pytest
 
 from adasd.core.adaptive import AcceptanceState, Mean
 from adasd.core.backend import Proposal
+from adasd.core.context import Context
 from adasd.core.decoding import Controller, TokenBoundary, cut_block
 from adasd.core.drafting import draft_block
 from adasd.core.draws import CounterDraws
@@ -69,9 +70,10 @@ def test_rules_by_name() -> None:
 def test_the_controller_never_drafts_past_the_limit_and_starts_without_candidates() -> None:
     controller = Controller(Fixed(5), verification("exact"), limit=20)
     running = GenerationState(counters=Counters(rounds=1))
-    assert controller.plan(GenerationState(), 10).max_candidates == 0
-    assert [controller.plan(running, base).max_candidates for base in (10, 14, 15, 18, 19)] == [5, 5, 4, 1, 0]
-    assert Controller(Fixed(5), verification("coupled"), 20).plan(running, 10).coupled
+    assert controller.plan(GenerationState(), Context(range(10))).max_candidates == 0
+    planned = [controller.plan(running, Context(range(base))).max_candidates for base in (10, 14, 15, 18, 19)]
+    assert planned == [5, 5, 4, 1, 0]
+    assert Controller(Fixed(5), verification("coupled"), 20).plan(running, Context(range(10))).coupled
 
 
 @pytest.mark.parametrize(

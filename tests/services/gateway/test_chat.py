@@ -211,8 +211,9 @@ async def test_a_session_records_all_that_its_text_depends_on(gateway: Gateway) 
     assert record.owner == "test"
     assert record.parameters == {
         "temperature": 1.0, "top_k": 5, "top_p": 1.0, "min_p": 0.0, "seed": 2**64 - 1, "choice": 0,
-        "stopping": "adasd", "acceptance": "adasd-anchored", "max_candidates": 4, "max_tokens": 5,
-        "context_length": 200, "eos_ids": [0], "stop": ["x", "yz"], "seeded": True, "window": 0.0, "cost_profile": None,
+        "stopping": "adasd", "acceptance": "adasd-anchored", "max_candidates": 4, "copying": True,
+        "max_tokens": 5, "context_length": 200, "eos_ids": [0],
+        "stop": ["x", "yz"], "seeded": True, "window": 0.0, "cost_profile": None,
         "ignore_eos": False, "top_logprobs": None, "calls": None,
         "processing": asdict(PLAIN) | {"logit_bias": [], "eos_ids": []},
         "presentation": {
@@ -276,6 +277,7 @@ async def test_a_failure_in_mid_stream_is_the_last_event(gateway: Gateway) -> No
         ({"speculation": {"stopping": "always"}}, 400, "speculation.stopping", None),
         ({"speculation": {"acceptance": "always"}}, 400, "speculation.acceptance", None),
         ({"speculation": {"stopping": "off", "max_candidates": 3}}, 400, "speculation.max_candidates", None),
+        ({"speculation": {"stopping": "adasd", "copying": True}}, 400, "speculation.copying", None),
     ],
 )
 async def test_refusals(gateway: Gateway, fields: dict[str, Any], status: int, param: str, code: str | None) -> None:

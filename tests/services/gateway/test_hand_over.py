@@ -38,12 +38,15 @@ def test_a_record_holds_all_of_a_session() -> None:
         eos_ids=frozenset({0, 7}),
         stop=("x", "yz"),
         seeded=True,
+        copying=True,
     )
     more = "alice", 3.0, 2, "nominal1", f"00-{'a' * 32}-{'b' * 16}-01"
     session = Session(generation, Rules("adasd", "exact", 4), Presentation(model="m"), *more)
     record = session.record("here", 1, {})
     stored = replace(record, parameters=orjson.loads(orjson.dumps(record.parameters)))
     assert Session.of_record(stored, LiveCosts()) == session
+    del stored.parameters["copying"]  # type: ignore[attr-defined]
+    assert not Session.of_record(stored, LiveCosts()).generation.copying, "an earlier release's goes on as it began"
 
 
 @pytest.fixture(autouse=True)

@@ -50,7 +50,8 @@ async def test_a_text_that_is_the_targets_own_does_not_depend_on_the_rule(
         weighed = (await gateway.post(**fields, **under("marginal", rule))).json()
         assert text_of(weighed) == text_of(plain)
         assert weighed["system_fingerprint"] == plain["system_fingerprint"]
-        assert (weighed["speculation"]["drafted"] > 20) == (drafting == 0.0)
+        record = weighed["speculation"]
+        assert (record["drafted"] - record["copied"] > 20) == (drafting == 0.0)
 
 
 async def test_a_seeded_text_depends_on_the_stated_costs_and_not_on_the_clock(gateway: Gateway) -> None:
@@ -61,9 +62,8 @@ async def test_a_seeded_text_depends_on_the_stated_costs_and_not_on_the_clock(ga
         texts.add(text_of(reply.json()))
     stored = await gateway.stored(reply)
     prompt, boundary = list(stored.record.prompt), TokenBoundary({0}, 60)
-    rounds = list(
-        gateway.oracle.generate(prompt, SamplingParams(seed=3), stopping_rule("marginal", None), "exact", 60, boundary)
-    )
+    rule = stopping_rule("marginal", None)
+    rounds = list(gateway.oracle.generate(prompt, SamplingParams(seed=3), rule, "exact", 60, boundary, copying=True))
     assert list(stored.ids) == prompt + [token for step in rounds for token in step.verdict.tokens]
     assert stored.state == rounds[-1].state.acceptance.pack()
     assert len(texts) == 1
@@ -92,12 +92,12 @@ async def test_decisions_are_metrics(gateway: Gateway) -> None:
     record = (await gateway.post(**under("marginal"))).json()["speculation"]
     counts = [
         await gateway.metric(f'{PREFIX}_num_decisions_total{{decision="{decision}"}}')
-        for decision in ("off", "probe", "draft")
+        for decision in ("off", "probe", "draft", "copy")
     ]
     assert sum(counts) == record["rounds"]
-    assert counts[1] + counts[2] >= record["drafts"] > 0
+    assert sum(counts[1:]) >= record["drafts"] > 0
     weighed = await gateway.metric(f"{PREFIX}_going_rate_tokens_per_second_count")
-    assert weighed == counts[0] + counts[2] - 1  # the first round is planned without weighing
+    assert weighed == counts[0] + counts[2] + counts[3] - 1  # the first round is planned without weighing
     assert await gateway.metric(f'{PREFIX}_cost_seconds{{part="verify"}}') > 0
 
 

@@ -1,0 +1,45 @@
+"""Candidates copied from the text itself, where that earns more than asking the drafter."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from adasd.core.adaptive import AcceptanceState
+from adasd.core.context import Context
+from adasd.core.foresight import foresee
+from adasd.core.marginal import Marginal
+from adasd.core.stopping import StoppingRule
+from adasd.core.types import DraftPlan, Foreseen
+
+
+def copying_for(stopping: StoppingRule, eos_ids: Collection[int], wanted: bool) -> Copying | None:
+    """Under the rule that weighs costs, if it is wanted."""
+    return Copying(stopping, eos_ids) if wanted and isinstance(stopping, Marginal) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Copying:
+    """A second source of candidates for the rule that knows what they cost: their price is the longer pass alone.
+
+    rule: what weighs them, and the going rate. eos_ids: nothing is copied past one.
+    """
+
+    rule: Marginal
+    eos_ids: Collection[int]
+
+    def plan(self, drafted: DraftPlan, state: AcceptanceState, context: Context, room: int) -> DraftPlan:
+        """The better of a plan of the rule's and a block of what the text foresees; of at most `room` candidates."""
+        foreseen = foresee(context.array, min(room, self.rule.window))
+        if foreseen is None:
+            return drafted
+        drafted, worth = replace(drafted, foreseen=foreseen), self.rule.worth(state.prospects)
+        copies, gain = worth.copied(state.prospects.foresight.standing(self._to_the_end(foreseen)))
+        other = worth.gain(drafted.max_candidates) if drafted.decision == "draft" else 0.0
+        if gain <= other:
+            return drafted
+        return DraftPlan(copies, coupled=drafted.coupled, worth=worth, foreseen=foreseen, copies=True)
+
+    def _to_the_end(self, foreseen: Foreseen) -> Foreseen:
+        ends = [place for place, token in enumerate(foreseen.ids) if token in self.eos_ids]
+        return replace(foreseen, ids=foreseen.ids[: ends[0] + 1]) if ends else foreseen

@@ -1,0 +1,105 @@
+"""When a block is copied from the text itself, and when the drafter is asked or nobody."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from adasd.core.adaptive import AcceptanceState
+from adasd.core.context import Context
+from adasd.core.copying import Copying, copying_for
+from adasd.core.costs import CostProfile
+from adasd.core.decoding import Controller, copied
+from adasd.core.foresight import Foresight
+from adasd.core.marginal import Marginal
+from adasd.core.metering import CostMeter, Observation
+from adasd.core.progress import Counters, GenerationState
+from adasd.core.prospects import Prospects
+from adasd.core.stopping import AdaSDStopping, Fixed, Off
+from adasd.core.types import DraftPlan, Foreseen
+from adasd.core.verification import judging, verification
+
+DEAR = CostProfile("tests", fixed=3.0, draft=1.0, verify=tuple(1.0 + 0.05 * row for row in range(21)))
+"""A drafter that never pays; longer passes that hardly cost."""
+CHEAP = replace(DEAR, fixed=0.0, draft=0.01)
+REPEATING = Context([1, 2, 3, 4, 5, 6, 9, 1, 2, 3])
+
+
+def state(mean: float = 0.5, foresight: Foresight | None = None) -> AcceptanceState:
+    return AcceptanceState(prospects=Prospects(mean=mean, weight=50.0, foresight=foresight or Foresight()))
+
+
+def plan(costs: CostProfile, known: AcceptanceState, context: Context = REPEATING, **changes: object) -> DraftPlan:
+    rule = Marginal(20, lambda: costs)
+    controller = Controller(rule, verification("exact"), 200, Copying(rule, (5,)))
+    controller = replace(controller, **changes)  # type: ignore[arg-type]
+    return controller.plan(GenerationState(known, Counters(rounds=1)), context)
+
+
+def test_what_the_text_foresees_needs_no_drafter_and_ends_with_the_text() -> None:
+    chosen = plan(DEAR, state())
+    block = copied(chosen)
+    assert block is not None
+    assert chosen.decision == "copy"
+    assert block.ids == (4, 5), "nothing is copied past an EOS"
+    assert (block.copied, block.entropies, [row.token for row in block.rows]) == (True, (0.0, 0.0), [4, 5])  # type: ignore[attr-defined]
+
+
+def test_it_never_goes_past_the_limit() -> None:
+    assert copied(plan(DEAR, state(), limit=12)).ids == (4,)  # type: ignore[union-attr]
+    assert plan(DEAR, state(), limit=11).max_candidates == 0
+
+
+def test_nothing_is_copied_where_it_seldom_came_true_or_nothing_repeats() -> None:
+    hopeless = Foresight()
+    for _ in range(40):
+        hopeless = hopeless.after(Foreseen((4,), 3), [9])
+    steep = replace(DEAR, verify=tuple(1.0 + 0.2 * row for row in range(21)))
+    assert plan(steep, state()).decision == "copy"
+    refused = plan(steep, state(foresight=hopeless))
+    assert (refused.decision, refused.foreseen) == ("off", Foreseen((4, 5, 6, 9, 1, 2, 3), 3)), "it still learns"
+    assert plan(DEAR, state(), Context(range(10))) == plan(DEAR, state(), Context(range(10)), copying=None)
+
+
+def test_a_drafter_that_earns_more_is_asked() -> None:
+    assert plan(CHEAP, state(mean=0.9)).decision == "draft"
+    assert plan(CHEAP, state(mean=0.1)).decision == "copy"
+
+
+def test_a_copy_goes_before_a_probe() -> None:
+    due = AcceptanceState(prospects=replace(state(mean=0.2).prospects, idle=10_000))
+    assert plan(DEAR, due, Context(range(10))).decision == "probe"
+    assert plan(DEAR, due).decision == "copy"
+
+
+def test_only_the_rule_that_weighs_costs_copies() -> None:
+    assert isinstance(copying_for(Marginal(5), (), wanted=True), Copying)
+    for stopping, wanted in ((Marginal(5), False), (Off(), True), (Fixed(3), True), (AdaSDStopping(), True)):
+        assert copying_for(stopping, (), wanted) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "judged"), [("exact", "exact"), ("adasd", "exact"), ("adasd-anchored", "exact"), ("coupled", "coupled")]
+)
+def test_a_copy_is_judged_exactly(asked: str, judged: str) -> None:
+    block = copied(plan(DEAR, state()))
+    assert block is not None
+    assert judging(asked, block) == judged
+    assert judging(asked, replace(block, copied=False)) == asked
+
+
+def test_sessions_that_copy_stay_together() -> None:
+    """Four that take turns at one computer: drafting they come apart into passes of one; copying they do not."""
+    plain = Observation(0, 1.0, 0.0, sessions=4.0, rows=4, running=4.0)
+    drafted = Observation(2, 1.0, 0.0, 0.1, 0.1, 2, sessions=1.0, rows=3, running=4.0)
+    copies = Observation(2, 1.2, 0.0, sessions=4.0, rows=6, running=4.0, copied=True)
+    meter = CostMeter()
+    for seen in [plain, drafted] * 40:
+        meter = meter.after(seen)
+    apart = meter.profile()
+    assert apart.copied_rounds[2] < apart.rounds[2]
+    kept = meter.together.otherwise(4.0)
+    for _ in range(10):
+        meter = meter.after(copies)
+    assert meter.together.otherwise(4.0) == kept, "how they come apart is not learned from copies"
