@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import signal
 import tempfile
-import threading
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from adasd.cli.farewell import Farewell
 from adasd.cli.stack import Stack, StackOptions
 from adasd.core.errors import AdasdError, InvalidRequest
 from adasd.runtime.toy import ToySpec, is_toy, write_toy_model
@@ -34,18 +33,16 @@ def up(
     ready_seconds: Annotated[float, typer.Option(help="How long the models may take to load.")] = 600,
 ) -> None:
     """Start Redis, drafter, verifier and gateway; print the URL; stop all of them on Ctrl-C."""
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+    farewell = Farewell()
     try:
         options = stack_options(target, draft, name, host=host, port=port, redis_url=redis, logs=logs)
         with Stack(options) as stack:
             with console.status("starting") as status:
                 stack.wait_ready(
-                    ready_seconds, lambda problem: status.update(problem) if not stop.is_set() else _leave()
+                    ready_seconds, lambda problem: _leave() if farewell.wait(0) else status.update(problem)
                 )
             _greet(stack, options)
-            while not stop.wait(WATCH_SECONDS):
+            while not farewell.wait(WATCH_SECONDS):
                 for restarted in stack.restart_ended():
                     console.print(f"[yellow]the {restarted} ended and was started again[/] (log: {options.logs})")
             console.print("stopping")

@@ -20,11 +20,11 @@ from adasd.core.rows import check_block
 from adasd.core.sampling import fault_of
 from adasd.core.types import Draft, Evidence, FloatArray, Row, SamplingParams, TokenLogprobs
 from adasd.kernels.divergence import js_divergence_on_support as js_divergences
-from adasd.kernels.draws import gumbel, inverse_cdf
+from adasd.kernels.draws import gumbel
 from adasd.kernels.logprobs import token_logprobs
 from adasd.kernels.positions import Columns, Position, dense_positions, point_positions, sparse_positions
 from adasd.kernels.processing import process
-from adasd.kernels.rows import padded, scattered
+from adasd.kernels.rows import padded
 from adasd.kernels.warping import Warped, forced, log_weights, warp
 
 
@@ -82,15 +82,7 @@ class DeviceTarget:
         ]
 
     def emit(self, offset: int, minus: Row | None, key: DrawKey, draws: CounterDraws) -> int:
-        warped = self.warped.rows(slice(offset, offset + 1))
-        ids = None if warped.whole else warped.support()
-        p = (warped.dense() if ids is None else warped.at(ids[None]))[0]
-        if minus is not None:
-            q = scattered(minus, self._vocabulary, self._device)
-            residual = (p - (q if ids is None else q[ids])).clamp_(min=0.0)
-            p = torch.where(residual.any(), residual, p)
-        index = inverse_cdf(p, draws.uniform(key))
-        return int(index if ids is None else ids[index])
+        return self.warped.draw(offset, minus, draws.uniform(key))
 
     def coupled(self, position: int, draws: CounterDraws) -> Sequence[int]:
         warped = self.warped

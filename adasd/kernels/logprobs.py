@@ -12,8 +12,9 @@ from torch import Tensor
 
 from adasd.core.logprobs import ranked
 from adasd.core.types import TokenLogprobs
+from adasd.kernels.loops import NEGLIGIBLE
 from adasd.kernels.selection import likeliest
-from adasd.kernels.warping import NEGLIGIBLE, forced, log_weights, total
+from adasd.kernels.warping import forced, log_weights, total
 
 
 def token_logprobs(logits: Tensor, tokens: Sequence[int], top: int) -> list[TokenLogprobs]:

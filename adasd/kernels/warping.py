@@ -17,11 +17,12 @@ import torch
 from torch import Tensor
 
 from adasd.core.sampling import ROUNDING
-from adasd.core.types import FloatArray, SamplingParams
+from adasd.core.types import FloatArray, Row, SamplingParams
+from adasd.kernels import loops
+from adasd.kernels.draws import inverse_cdf
+from adasd.kernels.loops import NEGLIGIBLE
+from adasd.kernels.rows import scattered
 from adasd.kernels.selection import likeliest
-
-NEGLIGIBLE = -700.0
-"""Log of a weight that adds nothing to a sum of weights; beyond it `exp` takes a slow path on the CPU."""
 
 STEP, STEPS = 1 / 128, 4096
 """A histogram of log weights: nats a bin, and bins; the last one also holds all that is less likely."""
@@ -67,11 +68,17 @@ def total(terms: Tensor) -> Tensor:
 
 def mass_and_entropy(logits: Tensor, peak: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """Sum of all weights, and the entropy in bits of the distribution they make; both float64 [rows, 1]."""
-    logs = log_weights(logits, peak, temperature).clamp_(min=NEGLIGIBLE)
+    mass, weighted, _ = _sums(logits, peak, temperature)
+    return mass, ((mass.log() - weighted / mass) / math.log(2)).clamp(min=0.0)
+
+
+def _sums(logits: Tensor, peak: Tensor, temperature: float) -> tuple[Tensor, Tensor, FloatArray | None]:
+    """`loops.sums`, wherever the logits are; elsewhere than on the CPU nobody asks for blocks."""
+    if loops.take(logits):
+        return loops.sums(logits, peak, temperature)
+    logs = log_weights(logits, peak, temperature).clamp_(min=NEGLIGIBLE)  # beyond it `exp` may take a slow path
     weights = logs.exp()
-    mass = total(weights)
-    mean_log = total(weights.mul_(logs)) / mass
-    return mass, ((mass.log() - mean_log) / math.log(2)).clamp(min=0.0)
+    return total(weights), total(weights.mul_(logs)), None
 
 
 def forced(logits: Tensor) -> Tensor:
@@ -158,6 +165,7 @@ class Warped:
     """The warped distributions of a block of rows.
 
     logits: [rows, vocabulary], without +inf. peak: float64 [rows, 1]. whole: nothing is cut from any row.
+    blocks: then, of rows on the CPU, as of `loops.Sums`.
     """
 
     logits: Tensor
@@ -165,11 +173,13 @@ class Warped:
     peak: Tensor
     cut: Cut
     whole: bool
+    blocks: FloatArray | None = None
 
     def rows(self, which: slice) -> Warped:
         """The same for some of the rows."""
         cut = Cut(*(field[which] for field in self.cut))
-        return Warped(self.logits[which], self.temperature, self.peak[which], cut, self.whole)
+        blocks = None if self.blocks is None else self.blocks[which]
+        return Warped(self.logits[which], self.temperature, self.peak[which], cut, self.whole, blocks)
 
     def recut(self, rows: Tensor, cut: Cut) -> Warped:
         """The same with another cut for some of the rows. rows: int64 [m], of `cut`'s m rows."""
@@ -187,6 +197,25 @@ class Warped:
     def ids(self) -> Tensor:
         """0 .. vocabulary - 1, int64."""
         return torch.arange(self.logits.shape[-1], device=self.logits.device)
+
+    def draw(self, offset: int, minus: Row | None, uniform: float) -> int:
+        """The first id of a row whose cumulative probability exceeds uniform * sum; never one of probability 0.
+
+        Of [p - q]+ where there is a row to take away, or of p where that leaves nothing.
+        """
+        row = self.rows(slice(offset, offset + 1))
+        if loops.take(self.logits):
+            peak, value, first_id, mass = (field.item() for field in (row.peak, *row.cut[:3]))
+            kept = loops.Kept(peak, self.temperature, value, int(first_id), mass)
+            return loops.draw(row.logits[0], kept, None if row.blocks is None else row.blocks[0], minus, uniform)
+        ids = None if self.whole else row.support()
+        p = (row.dense() if ids is None else row.at(ids[None]))[0]
+        if minus is not None:
+            q = scattered(minus, self.logits.shape[-1], self.logits.device)
+            residual = (p - (q if ids is None else q[ids])).clamp_(min=0.0)
+            p = torch.where(residual.any(), residual, p)
+        index = inverse_cdf(p, uniform)
+        return int(index if ids is None else ids[index])
 
     def support(self) -> Tensor:
         """Ids that at least one row keeps, ascending, int64 [k]."""
@@ -240,13 +269,14 @@ def attempt(logits: Tensor, sampling: SamplingParams, search: Search) -> Warped:
     Where a row holds NaN, +inf or nothing finite, its peak says so and the rest means nothing.
     """
     peak = logits.amax(-1, keepdim=True).to(torch.float64)
-    ranked = 0 < sampling.top_k < logits.shape[-1]
+    ranked, blocks = 0 < sampling.top_k < logits.shape[-1], None
     if ranked:
         cut = top_k(logits, peak, sampling)
     else:
-        logs = log_weights(logits, peak, sampling.temperature)
-        cut = uncut(logits, total(logs.clamp_(min=NEGLIGIBLE).exp_()))
+        mass, _, blocks = _sums(logits, peak, sampling.temperature)
+        cut = uncut(logits, mass)
     narrow = sampling.top_p < 1.0 or sampling.min_p > 0.0
     if narrow:
         cut = narrowed(logits, peak, cut, sampling, search)
-    return Warped(logits, sampling.temperature, peak, cut, not (ranked or narrow))
+    whole = not (ranked or narrow)
+    return Warped(logits, sampling.temperature, peak, cut, whole, blocks if whole else None)

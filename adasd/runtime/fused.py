@@ -14,8 +14,8 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from adasd.kernels.compiled import compiled
 from adasd.runtime.attention import Span
-from adasd.runtime.compiled import compiled
 
 FEW = 4
 """Up to so many tokens of a session these loops beat the library's matrix products, whatever the context."""

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
+from adasd.cache import cache_folder
 from adasd.core.errors import InvalidRequest
 from adasd.runtime.conversion import make_once
 from adasd.runtime.gguf_source import Say, convert_gguf
 
-CACHE_VARIABLE = "ADASD_CACHE"
 DRAFT_VARIABLE = "ADASD_DRAFT_MODEL"
 TARGET_NAME = "smollm2-135m-instruct"
 DRAFT_NAME = "smollm2-draft"
@@ -50,13 +50,6 @@ def ensure_demo_pair(
 
     make_once(target, fill, hashes)
     return DemoPair(target, student)
-
-
-def cache_folder() -> Path:
-    """$ADASD_CACHE, else adasd under $XDG_CACHE_HOME, else under ~/.cache."""
-    if named := os.environ.get(CACHE_VARIABLE):
-        return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "adasd"
 
 
 def draft_folder(named: Path | None = None) -> Path:

@@ -77,7 +77,8 @@ def test_from_up_to_an_answered_chat_and_down_again(start: Start, tmp_path: Path
     assert chat(url, "hello", "--max-tokens", "5").returncode == 0
 
     family = psutil.Process(process.pid).children(recursive=True)
-    process.send_signal(signal.SIGINT)
+    for number in [signal.SIGINT, signal.SIGTERM] * 100:  # an impatient user, and a shell that forwards what it gets
+        process.send_signal(number)
     assert process.wait(60) == 0, log.read_text()
     _, alive = psutil.wait_procs(family, timeout=20)
     assert not alive

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
+from adasd.cache import cache_folder
 from adasd.core.errors import InvalidRequest, ServiceUnavailable
 from adasd.core.sampling import softmax
 from adasd.runtime import gguf_source
 from adasd.runtime.gguf_source import Say
-from adasd.runtime.pair import TARGET_NAME, cache_folder, draft_folder, ensure_demo_pair
+from adasd.runtime.pair import TARGET_NAME, draft_folder, ensure_demo_pair
 
 
 def test_the_cache_is_named_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

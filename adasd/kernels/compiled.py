@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 import numba
 from numba.core import config
 
-from adasd.runtime.pair import cache_folder
+from adasd.cache import cache_folder
 
 F = TypeVar("F", bound=Callable[..., Any])
 ARITHMETIC = {"reassoc", "contract", "nsz"}

@@ -1,0 +1,178 @@
+"""What takes a pass over whole rows, compiled for the CPU: torch makes several, each with a row of its own to write.
+
+A row's sums are taken in an order of their own, whatever other rows are there. Weights are as in `warping`: 1 at the
+peak, float64.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from adasd.core.types import FloatArray, IntArray, Row
+from adasd.kernels.compiled import compiled
+
+BLOCK = 512
+"""Weights at a time: they stay in the nearest cache."""
+NEGLIGIBLE = -700.0
+"""Log of a weight that adds nothing to a sum of weights."""
+NOTHING = 1e-304
+"""What such a weight may come out as at most."""
+
+NO_IDS: IntArray = np.empty(0, dtype=np.int64)
+NO_SHARES: FloatArray = np.empty(0)
+
+
+def take(logits: Tensor) -> bool:
+    """Whether these loops read such logits."""
+    return logits.device.type == "cpu" and logits.dtype in (torch.float32, torch.float64)
+
+
+class Sums(NamedTuple):
+    """Of every row: all weights, and every weight times its logarithm, float64 [rows, 1]; the weights of each block,
+    float64 [rows, blocks]."""
+
+    mass: Tensor
+    logs: Tensor
+    blocks: FloatArray
+
+
+def sums(logits: Tensor, peak: Tensor, temperature: float) -> Sums:
+    """logits: [rows, vocabulary], which `take` takes. peak: float64 [rows, 1]; unless finite, a row means nothing."""
+    rows, blocks = len(logits), -(-logits.shape[-1] // BLOCK)
+    found, parts = np.empty((2, rows, 1)), np.empty((rows, blocks))
+    _sums(logits.numpy(), peak.numpy(), temperature, found, parts)
+    mass, logs = torch.from_numpy(found)
+    return Sums(mass, logs, parts)
+
+
+class Kept(NamedTuple):
+    """Which ids of a row sampling keeps: those of a logit above `value`, and those of `value` from `first_id` on."""
+
+    peak: float
+    temperature: float
+    value: float
+    first_id: int
+    mass: float
+
+
+def draw(logits: Tensor, kept: Kept, blocks: FloatArray | None, minus: Row | None, uniform: float) -> int:
+    """The first id whose cumulative probability exceeds uniform * sum; never one of probability 0.
+
+    Of [p - q]+ where there is a row to take away, or of p where that leaves nothing. logits: [vocabulary]. blocks: what
+    `sums` found, where every id is kept.
+    """
+    row, known = logits.numpy(), blocks is not None
+    weights = np.empty(-(-len(row) // BLOCK)) if blocks is None else blocks
+    if minus is not None:
+        q = minus.weights / minus.total
+        if (drawn := _draw(row, kept, minus.ids, q, weights.copy(), known, uniform)) >= 0:
+            return int(drawn)
+    return int(_draw(row, kept, NO_IDS, NO_SHARES, weights, known, uniform))
+
+
+@compiled
+def _exponentials(x: FloatArray, powers: IntArray) -> None:
+    """exp of every x in [NEGLIGIBLE, 0] in place, to a few of its last bits. powers: room for as many.
+
+    2^k times a polynomial of what is left, Taylor's to the 13th power of at most ln 2 / 2: arithmetic that compiles to
+    vectors.
+    """
+    for i in range(len(x)):
+        whole = np.floor(x[i] * 1.4426950408889634 + 0.5)
+        r = x[i] - whole * 0.6931471805599453
+        p = r * 1.6059043836821613e-10 + 2.08767569878681e-09
+        p = p * r + 2.505210838544172e-08
+        p = p * r + 2.755731922398589e-07
+        p = p * r + 2.7557319223985893e-06
+        p = p * r + 2.48015873015873e-05
+        p = p * r + 0.0001984126984126984
+        p = p * r + 0.001388888888888889
+        p = p * r + 0.008333333333333333
+        p = p * r + 0.041666666666666664
+        p = p * r + 0.16666666666666666
+        p = p * r + 0.5
+        p = p * r + 1.0
+        powers[i] = np.int64(np.int32(whole) + 1023) << 52
+        x[i] = p * r + 1.0
+    factors = powers.view(np.float64)
+    for i in range(len(x)):
+        x[i] *= factors[i]
+
+
+@compiled
+def _sums(logits: Any, peaks: FloatArray, temperature: float, found: FloatArray, parts: FloatArray) -> None:
+    logs, weights, powers = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK, np.int64)
+    for index in range(logits.shape[0]):
+        row, peak, mass, total = logits[index], peaks[index, 0], 0.0, 0.0
+        for b in range(parts.shape[1]):
+            part = row[b * BLOCK : (b + 1) * BLOCK]
+            log, weight = logs[: len(part)], weights[: len(part)]
+            for i in range(len(part)):
+                log[i] = weight[i] = max((part[i] - peak) / temperature, NEGLIGIBLE)
+            _exponentials(weight, powers[: len(part)])
+            block = 0.0
+            for i in range(len(part)):
+                counted = weight[i] if weight[i] > NOTHING else 0.0
+                block += counted
+                total += counted * log[i]
+            parts[index, b] = block
+            mass += block
+        found[0, index, 0], found[1, index, 0] = mass, total
+
+
+@compiled
+def _weights(
+    row: Any, kept: Kept, start: int, ids: IntArray, q: FloatArray, first: int, out: FloatArray, powers: IntArray
+) -> int:
+    """Of the ids from `start` on: those kept, less what is taken away; the place in `ids` of the first one beyond.
+
+    first: the place of the first id from `start` on.
+    """
+    for i in range(len(out)):
+        out[i] = max((row[start + i] - kept.peak) / kept.temperature, NEGLIGIBLE)
+    _exponentials(out, powers)
+    for i in range(len(out)):
+        stays = row[start + i] > kept.value or (row[start + i] == kept.value and start + i >= kept.first_id)
+        out[i] = out[i] if stays and out[i] > NOTHING else 0.0
+    while first < len(ids) and ids[first] < start + len(out):
+        place = ids[first] - start
+        out[place] = max(0.0, out[place] - q[first] * kept.mass)
+        first += 1
+    return first
+
+
+@compiled
+def _draw(row: Any, kept: Kept, ids: IntArray, q: FloatArray, sums: FloatArray, known: bool, uniform: float) -> int:
+    """-1 if nothing is left. sums: of the blocks, where they are known; those that `ids` touch are made anew."""
+    weights, powers, first = np.empty(BLOCK), np.empty(BLOCK, np.int64), 0
+    for b in range(len(sums)):
+        if not known or (first < len(ids) and ids[first] < (b + 1) * BLOCK):
+            out = weights[: min(BLOCK, len(row) - b * BLOCK)]
+            first = _weights(row, kept, b * BLOCK, ids, q, first, out, powers[: len(out)])
+            sums[b] = out.sum()
+    total = sums.sum()
+    if not total > 0.0:
+        return -1
+    mark, before, chosen = uniform * total, 0.0, 0
+    for b in range(len(sums)):
+        if sums[b] > 0.0:
+            chosen = b
+            if before + sums[b] > mark:
+                break
+            before += sums[b]
+    out, first = weights[: min(BLOCK, len(row) - chosen * BLOCK)], 0
+    while first < len(ids) and ids[first] < chosen * BLOCK:
+        first += 1
+    _weights(row, kept, chosen * BLOCK, ids, q, first, out, powers[: len(out)])
+    drawn = -1
+    for i in range(len(out)):
+        if out[i] > 0.0:  # should sums round to less than the mark, the last of them has it
+            drawn = chosen * BLOCK + i
+            before += out[i]
+            if before > mark:
+                break
+    return drawn

@@ -1,0 +1,105 @@
+"""The loops for the CPU against torch's own arithmetic, and against the definition of a draw."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from adasd.core.rows import PointRow, dense_row, sparse_row
+from adasd.core.types import Row, SamplingParams
+from adasd.kernels import loops
+from adasd.kernels.warping import Warped, mass_and_entropy, warp
+
+WIDTHS = [1, 5, loops.BLOCK - 1, loops.BLOCK, loops.BLOCK + 1, 3000]
+SAMPLINGS = [
+    SamplingParams(temperature=0.8),
+    SamplingParams(temperature=1e-3),
+    SamplingParams(temperature=2.0, top_k=40),
+    SamplingParams(top_p=0.9),
+    SamplingParams(temperature=1.3, min_p=0.05, top_k=200),
+]
+
+
+def rows_of(width: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    logits = torch.randn(3, width, generator=torch.Generator().manual_seed(width), dtype=torch.float64) * 6
+    logits[1, width // 2 :] = -math.inf
+    logits[1, 0] = 0.0
+    return logits.to(dtype)
+
+
+def torch_warp(logits: torch.Tensor, sampling: SamplingParams, monkeypatch: pytest.MonkeyPatch) -> Warped:
+    with monkeypatch.context() as patched:
+        patched.setattr(loops, "take", lambda logits: False)
+        return warp(logits, sampling)[0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("temperature", [0.7, 1e-3, 5e-324, 50.0])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_sums_are_those_of_torch(
+    width: int, temperature: float, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logits = rows_of(width, dtype)
+    peak = logits.amax(-1, keepdim=True).to(torch.float64)
+    mass, entropy = mass_and_entropy(logits, peak, temperature)
+    assert loops.sums(logits, peak, temperature).blocks.sum(-1) == pytest.approx(mass[:, 0].numpy(), rel=1e-13)
+    monkeypatch.setattr(loops, "take", lambda logits: False)
+    expected_mass, expected_entropy = mass_and_entropy(logits, peak, temperature)
+    torch.testing.assert_close(mass, expected_mass, rtol=1e-13, atol=0.0)
+    torch.testing.assert_close(entropy, expected_entropy, rtol=1e-11, atol=1e-11)
+
+
+def taken(logits: torch.Tensor) -> list[Row | None]:
+    """Rows to take away: none, one id, a few, all of them, and exactly what there is."""
+    width = logits.shape[-1]
+    rng = np.random.default_rng(width)
+    few = rng.choice(width, size=min(width, 40), replace=False)
+    q = rng.dirichlet(np.full(width, 0.3))
+    return [None, PointRow(int(logits[0].argmax())), sparse_row(few, rng.dirichlet(np.ones(len(few)))), dense_row(q)]
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_draws_are_those_of_torch(width: int, sampling: SamplingParams, monkeypatch: pytest.MonkeyPatch) -> None:
+    logits = rows_of(width)
+    ours, theirs = warp(logits, sampling)[0], torch_warp(logits, sampling, monkeypatch)
+    uniforms = [0.0, 1e-12, *np.linspace(0.01, 0.99, 23).tolist()]
+    for minus in taken(logits):
+        for offset in range(3):
+            drawn = [ours.draw(offset, minus, uniform) for uniform in uniforms]
+            with monkeypatch.context() as patched:
+                patched.setattr(loops, "take", lambda logits: False)
+                assert drawn == [theirs.draw(offset, minus, uniform) for uniform in uniforms]
+
+
+@pytest.mark.parametrize("uniform", [0.0, 0.5, math.nextafter(1.0, 0.0)])
+def test_nothing_of_probability_zero_is_ever_drawn(uniform: float) -> None:
+    """A residual far down the row, and one that is empty, where p itself is drawn from."""
+    logits = torch.full((1, 2000), -math.inf)
+    logits[0, 3] = logits[0, 1700] = 1.0
+    warped = warp(logits, SamplingParams())[0]
+    assert warped.draw(0, PointRow(3), uniform) == 1700
+    everything = sparse_row(np.array([3, 1700]), np.array([0.5, 0.5]))
+    assert warped.draw(0, everything, uniform) == (3 if uniform < 0.5 else 1700)
+
+
+def test_draws_follow_the_distribution() -> None:
+    logits = rows_of(700)
+    warped = warp(logits, SamplingParams(temperature=0.9))[0]
+    p = torch.softmax(logits[0].double() / 0.9, -1).numpy()
+    uniforms = (np.arange(40_000) + 0.5) / 40_000
+    counts = np.bincount([warped.draw(0, None, float(uniform)) for uniform in uniforms], minlength=700)
+    assert np.abs(counts / 40_000 - p).max() < 1.1 / 40_000
+
+
+def test_a_row_is_summed_alike_whoever_is_beside_it() -> None:
+    logits = rows_of(3000)
+    peak = logits.amax(-1, keepdim=True).to(torch.float64)
+    together = loops.sums(logits, peak, 0.8)
+    for row in range(3):
+        alone = loops.sums(logits[row : row + 1], peak[row : row + 1], 0.8)
+        assert alone.mass.item() == together.mass[row].item()
+        assert alone.logs.item() == together.logs[row].item()
