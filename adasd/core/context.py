@@ -22,6 +22,25 @@ def unpack_ids(packed: bytes) -> list[int]:
     return ids
 
 
+class ContextHash:
+    """`context_hash` of a text that grows: what is added costs its own length only."""
+
+    def __init__(self) -> None:
+        self._hasher = blake2b(digest_size=HASH_BYTES)
+
+    def after(self, ids: Sequence[int]) -> ContextHash:
+        """Of the text with these ids at its end; this one stays as it is."""
+        longer = ContextHash()
+        longer._hasher = self._hasher.copy()
+        longer._hasher.update(pack_ids(ids))
+        return longer
+
+    @property
+    def digest(self) -> bytes:
+        """blake2b of all ids, 16 bytes."""
+        return self._hasher.copy().digest()
+
+
 def context_hash(ids: Sequence[int]) -> bytes:
     """blake2b over the packed ids: of a prefix, whichever way the prefix was assembled."""
     return blake2b(pack_ids(ids), digest_size=HASH_BYTES).digest()

@@ -18,14 +18,15 @@ from adasd.core.host import DEFAULT_SUPPORT
 from adasd.core.processing import Edits
 from adasd.core.rows import check_block
 from adasd.core.sampling import fault_of
-from adasd.core.types import Draft, Evidence, FloatArray, Row, SamplingParams, TokenLogprobs
+from adasd.core.types import Draft, Evidence, FloatArray, IntArray, Row, SamplingParams, TokenLogprobs
+from adasd.kernels import loops
 from adasd.kernels.divergence import js_divergence_on_support as js_divergences
 from adasd.kernels.draws import gumbel
 from adasd.kernels.logprobs import token_logprobs
 from adasd.kernels.positions import Columns, Position, dense_positions, point_positions, sparse_positions
 from adasd.kernels.processing import process
 from adasd.kernels.rows import padded
-from adasd.kernels.warping import Warped, forced, log_weights, warp
+from adasd.kernels.warping import Warped, forced, log_weights, uncuts, warp
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,50 @@ class DeviceTarget:
     @property
     def _device(self) -> torch.device:
         return self.logits.device
+
+
+@dataclass(frozen=True, slots=True)
+class WholeTarget:
+    """Target rows on the CPU of which sampling cuts nothing: what every one of torch's small operations would cost is
+    more than all that is done here.
+
+    rows: processed logits without +inf, [rows, vocabulary]. found: of them. logits: as the model gave them.
+    """
+
+    rows: FloatArray
+    sampling: SamplingParams
+    found: loops.Whole
+    logits: Tensor
+
+    def evidence(self, draft: Draft) -> Sequence[Evidence]:
+        check_block(draft, self.rows.shape[-1])
+        return [self._evidence(offset, token, draft.rows[offset]) for offset, token in enumerate(draft.ids)]
+
+    def _evidence(self, offset: int, token: int, row: Row) -> Evidence:
+        p = self._probabilities(offset, row.ids)
+        divergence = js_divergence_on_support(p, row.weights / row.total)
+        p_x = float(p[np.searchsorted(row.ids, token)])
+        return Evidence(
+            p_x, row.weight(token) / row.total, 1.0 / float(self.found.masses[offset]), js_distance(divergence)
+        )
+
+    def _probabilities(self, offset: int, ids: IntArray) -> FloatArray:
+        with np.errstate(over="ignore"):
+            logs = (self.rows[offset, ids] - self.found.peaks[offset]) / self.sampling.temperature
+        p: FloatArray = np.exp(logs) / self.found.masses[offset]
+        return p
+
+    def emit(self, offset: int, minus: Row | None, key: DrawKey, draws: CounterDraws) -> int:
+        peak, mass = float(self.found.peaks[offset]), float(self.found.masses[offset])
+        kept = loops.Kept(peak, self.sampling.temperature, -math.inf, 0, mass)
+        return loops.draw(self.rows[offset], kept, self.found.blocks[offset], minus, draws.uniform(key))
+
+    def coupled(self, position: int, draws: CounterDraws) -> Sequence[int]:
+        warped, summary = warp(torch.from_numpy(self.rows), self.sampling)
+        return DeviceTarget(warped, 1.0 / summary.masses, self.logits).coupled(position, draws)
+
+    def logprobs(self, tokens: Sequence[int], top: int) -> Sequence[TokenLogprobs]:
+        return token_logprobs(self.logits, tokens, top)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +241,12 @@ def _targets(
     together = blocks[0] if len(blocks) == 1 else torch.cat(list(blocks))
     if edits:
         together = process(together, edits)
-    rows_of, peaks = _greedy(together) if sampling.greedy else _sampled(together, sampling)
+    if sampling.greedy:
+        rows_of, peaks = _greedy(together)
+    elif loops.take(together) and uncuts(sampling, together.shape[-1]):
+        rows_of, peaks = _whole(together, sampling)
+    else:
+        rows_of, peaks = _sampled(together, sampling)
     start = 0
     for block in blocks:
         rows = slice(start, start + len(block))
@@ -212,6 +262,18 @@ def _greedy(logits: Tensor) -> tuple[RowsOf, FloatArray]:
     peaks, tokens = torch.stack([part.to(torch.float64) for part in logits.max(-1)]).cpu().numpy()
     ids = tuple(int(token) for token in tokens)
     return lambda rows, given: GreedyTarget(ids[rows], given), peaks
+
+
+def _whole(logits: Tensor, sampling: SamplingParams) -> tuple[RowsOf, FloatArray]:
+    array = logits.numpy()
+    found = loops.whole(array, sampling.temperature)
+    if np.isposinf(found.peaks).any():
+        return _whole(forced(logits), sampling)
+
+    def rows_of(rows: slice, given: Tensor) -> TargetRows[CounterDraws]:
+        return WholeTarget(array[rows], sampling, loops.Whole(*(field[rows] for field in found)), given)
+
+    return rows_of, found.peaks
 
 
 def _sampled(logits: Tensor, sampling: SamplingParams) -> tuple[RowsOf, FloatArray]:

@@ -49,6 +49,26 @@ def sums(logits: Tensor, peak: Tensor, temperature: float) -> Sums:
     return Sums(mass, logs, parts)
 
 
+class Whole(NamedTuple):
+    """Of every row of which nothing is cut: its largest logit (NaN if it holds one), the sum of its weights, and of
+    every weight times its logarithm, all float64 [rows]; the weights of each block, float64 [rows, blocks].
+    """
+
+    peaks: FloatArray
+    masses: FloatArray
+    logs: FloatArray
+    blocks: FloatArray
+
+
+def whole(logits: Any, temperature: float) -> Whole:
+    """logits: float32 or float64 [rows, vocabulary], in numpy. Unless its peak is finite a row means nothing else."""
+    peaks, found = np.empty((len(logits), 1)), np.empty((2, len(logits), 1))
+    parts = np.empty((len(logits), -(-logits.shape[-1] // BLOCK)))
+    _peaks(logits, peaks)
+    _sums(logits, peaks, temperature, found, parts)
+    return Whole(peaks[:, 0], found[0, :, 0], found[1, :, 0], parts)
+
+
 class Kept(NamedTuple):
     """Which ids of a row sampling keeps: those of a logit above `value`, and those of `value` from `first_id` on."""
 
@@ -59,13 +79,13 @@ class Kept(NamedTuple):
     mass: float
 
 
-def draw(logits: Tensor, kept: Kept, blocks: FloatArray | None, minus: Row | None, uniform: float) -> int:
+def draw(row: Any, kept: Kept, blocks: FloatArray | None, minus: Row | None, uniform: float) -> int:
     """The first id whose cumulative probability exceeds uniform * sum; never one of probability 0.
 
-    Of [p - q]+ where there is a row to take away, or of p where that leaves nothing. logits: [vocabulary]. blocks: what
-    `sums` found, where every id is kept.
+    Of [p - q]+ where there is a row to take away, or of p where that leaves nothing. row: logits in numpy,
+    [vocabulary]. blocks: their weights, where every id is kept.
     """
-    row, known = logits.numpy(), blocks is not None
+    known = blocks is not None
     weights = np.empty(-(-len(row) // BLOCK)) if blocks is None else blocks
     if minus is not None:
         q = minus.weights / minus.total
@@ -101,6 +121,16 @@ def _exponentials(x: FloatArray, powers: IntArray) -> None:
     factors = powers.view(np.float64)
     for i in range(len(x)):
         x[i] *= factors[i]
+
+
+@compiled
+def _peaks(logits: Any, found: FloatArray) -> None:
+    for index in range(logits.shape[0]):
+        row, peak, numbers = logits[index], logits[index, 0], 0
+        for i in range(len(row)):
+            numbers += row[i] == row[i]
+            peak = max(peak, row[i])
+        found[index, 0] = peak if numbers == len(row) else np.nan
 
 
 @compiled

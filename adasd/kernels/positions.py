@@ -14,8 +14,9 @@ from torch import Tensor
 from adasd.core.errors import InvalidRequest
 from adasd.core.rows import PointRow, dense_row, sparse_rows
 from adasd.core.types import FloatArray, IntArray, Row, SamplingParams
+from adasd.kernels import loops
 from adasd.kernels.selection import likeliest
-from adasd.kernels.warping import kept_count, log_weights, mass_and_entropy, top_k, uncut, warp
+from adasd.kernels.warping import kept_count, log_weights, mass_and_entropy, top_k, uncut, uncuts, warp
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,7 +79,8 @@ def sparse_positions(logits: Tensor, sampling: SamplingParams, support: int, col
 
     One transfer; a second where the last id kept is one of more equals than are listed.
     """
-    listed = _listed(logits, sampling, support)
+    on_the_host = loops.take(logits) and uncuts(sampling, logits.shape[-1])
+    listed = (_listed_here if on_the_host else _listed)(logits, sampling, support)
     finite = np.isfinite(listed.peaks)
     _settle(listed, np.flatnonzero(finite), logits)
     kept = np.arange(listed.places.shape[-1]) < listed.counts[:, :1]
@@ -87,6 +89,23 @@ def sparse_positions(logits: Tensor, sampling: SamplingParams, support: int, col
         Position(peak, entropy, row if math.isfinite(peak) else None)
         for peak, entropy, row in zip(listed.peaks.tolist(), listed.entropies.tolist(), rows, strict=True)
     ]
+
+
+def _listed_here(logits: Tensor, sampling: SamplingParams, support: int) -> _Listed:
+    """The same on the CPU, where sampling cuts nothing: each of torch's small operations costs more than its work."""
+    array, width, count = logits.numpy(), logits.shape[-1], min(support + 1, logits.shape[-1])
+    places = np.argpartition(array, width - count, axis=-1)[:, width - count :]
+    values = np.take_along_axis(array, places, -1)
+    order = np.argsort(-values, axis=-1)
+    places, values = np.take_along_axis(places, order, -1), np.take_along_axis(values, order, -1)
+    found = loops.whole(array, sampling.temperature)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        weights = np.exp((values - found.peaks[:, None]) / sampling.temperature)
+        entropies = np.maximum((np.log(found.masses) - found.logs / found.masses) / math.log(2), 0.0)
+    kept = np.maximum((weights[:, :support] > 0).sum(-1), 1)
+    last = np.take_along_axis(values, kept[:, None] - 1, -1)
+    counts = np.stack([kept, (values > last).sum(-1), (values == last).sum(-1)], -1)
+    return _Listed(torch.from_numpy(last), found.peaks, entropies, counts, weights, places)
 
 
 def _listed(logits: Tensor, sampling: SamplingParams, support: int) -> _Listed:

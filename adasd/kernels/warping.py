@@ -88,6 +88,11 @@ def forced(logits: Tensor) -> Tensor:
     return torch.where(endless.any(-1, keepdim=True), shared, logits)
 
 
+def uncuts(sampling: SamplingParams, vocabulary: int) -> bool:
+    """Whether sampling keeps every id."""
+    return not 0 < sampling.top_k < vocabulary and sampling.top_p == 1.0 and sampling.min_p == 0.0
+
+
 def uncut(logits: Tensor, mass: Tensor) -> Cut:
     """Every id is kept; `mass` is that of all, [rows, 1]."""
     value = torch.full_like(mass, -math.inf, dtype=logits.dtype)
@@ -207,7 +212,9 @@ class Warped:
         if loops.take(self.logits):
             peak, value, first_id, mass = (field.item() for field in (row.peak, *row.cut[:3]))
             kept = loops.Kept(peak, self.temperature, value, int(first_id), mass)
-            return loops.draw(row.logits[0], kept, None if row.blocks is None else row.blocks[0], minus, uniform)
+            return loops.draw(
+                row.logits[0].numpy(), kept, None if row.blocks is None else row.blocks[0], minus, uniform
+            )
         ids = None if self.whole else row.support()
         p = (row.dense() if ids is None else row.at(ids[None]))[0]
         if minus is not None:

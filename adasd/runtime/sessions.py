@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from adasd.core.context import context_hash, shared_prefix
+from adasd.core.context import ContextHash, shared_prefix
 from adasd.core.errors import InvalidRequest, Overloaded, SessionNotFound
 from adasd.core.grammar import PARAM, Grammar, Grammars, Progress
 from adasd.core.messages import ContextDelta
@@ -24,6 +24,7 @@ SHORTEST_FORK = 16
 @dataclass(slots=True)
 class _Session:
     known: list[int] = field(default_factory=list)  # committed ids, as told by the gateway
+    hash: ContextHash = field(default_factory=ContextHash)  # of them
     cached: list[int] = field(default_factory=list)  # ids whose KV the runtime holds
     grammar: tuple[Grammar, Progress] | None = None  # and how far the text is along it
 
@@ -54,9 +55,11 @@ class Sessions:
                 f"holds {len(session.known)} ids of this session, the message starts at {delta.start}"
             )
         known = session.known[: delta.start] + list(delta.ids)
-        if len(known) != delta.base or context_hash(known) != delta.hash:
+        goes_on = delta.start == len(session.known)
+        found = session.hash.after(delta.ids) if goes_on else ContextHash().after(known)
+        if len(known) != delta.base or found.digest != delta.hash:
             raise SessionNotFound("the committed ids held here are not those the message names")
-        session.known = known
+        session.known, session.hash = known, found
         return known
 
     def progress(self, name: bytes, processing: Processing) -> Progress | None:
