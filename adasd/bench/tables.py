@@ -39,6 +39,7 @@ def methods_table(answers: Sequence[Answer], baseline: str) -> str:
         "acceptance",
         "mean length",
         "rounds with candidates",
+        "copied",
         "accepted by relaxation",
         "its loss, nats: mean / worst",
         "first text, ms: p50 / p95",
@@ -62,15 +63,16 @@ def _row(name: str, answers: Sequence[Answer], base: dict[tuple[object, ...], fl
 def _speculation(answers: Sequence[Answer]) -> list[str]:
     records = [answer.reply.speculation for answer in answers if answer.reply and answer.reply.speculation]
     if not records:
-        return [NOTHING] * 5
-    names = ("rounds", "drafts", "drafted", "accepted", "relaxed")
-    rounds, drafts, drafted, accepted, relaxed = (sum(record[name] for record in records) for name in names)
+        return [NOTHING] * 6
+    names = ("rounds", "drafts", "drafted", "accepted", "copied", "relaxed")
+    rounds, drafts, drafted, accepted, copied, relaxed = (sum(record[name] for record in records) for name in names)
     loss = sum(record["relaxed"] * (record["relaxed_loss_mean"] or 0.0) for record in records)
     worst = max(record["relaxed_loss_max"] or 0.0 for record in records)
     return [
         f"{accepted / drafted:.3f}" if drafted else NOTHING,
         f"{1 + accepted / rounds:.2f}",
         f"{drafts / rounds:.0%}",
+        f"{copied / drafted:.0%}" if drafted else NOTHING,
         f"{relaxed / accepted:.1%}" if accepted else NOTHING,
         f"{loss / relaxed:.2f} / {worst:.2f}" if relaxed else NOTHING,
     ]

@@ -7,10 +7,10 @@ from typing import Any
 from adasd.bench.answers import Answer, Reply
 
 RECORD = {
-    "rounds": 10, "drafts": 9, "drafted": 20, "accepted": 10, "relaxed": 2, "relaxed_loss_mean": 0.5,
+    "rounds": 10, "drafts": 9, "drafted": 20, "accepted": 10, "copied": 5, "relaxed": 2, "relaxed_loss_mean": 0.5,
     "relaxed_loss_max": 0.75,
 }  # fmt: skip
-ALONE = {**RECORD, "drafts": 0, "drafted": 0, "accepted": 0, "relaxed": 0} | {
+ALONE = {**RECORD, "drafts": 0, "drafted": 0, "accepted": 0, "copied": 0, "relaxed": 0} | {
     "relaxed_loss_mean": None,
     "relaxed_loss_max": None,
 }

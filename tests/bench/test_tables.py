@@ -14,10 +14,10 @@ def test_figures_of_a_method_stand_beside_the_share_of_rounds_with_candidates() 
     answers = [answer("alone", 0, 1.0, ALONE), answer("alone", 1, 4.0, ALONE)]
     answers += [answer("fast", 0, 0.5, RECORD), answer("fast", 1, 2.0, RECORD), answer("peer", 0, 2.0)]
     table = rows(methods_table(answers, "alone"))
-    assert table["fast"][:7] == ["12.5", "2.00", "0.500", "2.00", "90%", "20.0%", "0.50 / 0.75"]
-    assert table["alone"][:7] == ["6.2", "1.00", "-", "1.00", "0%", "-", "-"]
-    assert table["peer"][:7] == ["5.0", "0.50", "-", "-", "-", "-", "-"]
-    assert table["peer"][7:] == ["500 / 500", "1500 / 1500", "0 of 1"]
+    assert table["fast"][:8] == ["12.5", "2.00", "0.500", "2.00", "90%", "25%", "20.0%", "0.50 / 0.75"]
+    assert table["alone"][:8] == ["6.2", "1.00", "-", "1.00", "0%", "-", "-", "-"]
+    assert table["peer"][:8] == ["5.0", "0.50", "-", "-", "-", "-", "-", "-"]
+    assert table["peer"][8:] == ["500 / 500", "1500 / 1500", "0 of 1"]
 
 
 def test_a_failure_is_counted_and_its_batch_has_no_rate() -> None:
