@@ -301,6 +301,17 @@ def test_a_draft_that_knows_no_grammar_costs_acceptance_only() -> None:
         assert distance(pair) < 1e-12
 
 
+@pytest.mark.parametrize("seed", [16, 17])
+def test_a_copy_that_the_grammar_does_not_allow_costs_acceptance_only(seed: int) -> None:
+    """The text 0 0 after the prompt 0 foresees another 0; the grammar has 2 there."""
+    sampling = SamplingParams(processing=GRAMMAR)
+    dear = Marginal(3, lambda: replace(COSTS, fixed=3.0))
+    pair = GrammarPair(table(seed, 3), table(seed + 9, 3), stopping=dear, eos_ids=(1,), sampling=sampling)
+    pair = replace(pair, copying=True)
+    assert distance(pair) < 1e-12
+    assert pair.copies > 0
+
+
 def test_a_draft_whose_support_holds_nothing_allowed_ends_its_block() -> None:
     sampling = SamplingParams(processing=GRAMMAR)
     pair = GrammarPair(table(16, 3), lower_only, stopping=Fixed(3), eos_ids=(1,), sampling=sampling)
