@@ -133,6 +133,12 @@ def test_a_prefill_says_nothing_and_a_drafter_that_catches_up_little() -> None:
     assert told == [cold, warm, off, cold, off, cold]
 
 
+def test_a_copied_block_is_known_by_nobody_having_drafted_it() -> None:
+    told = watched((None, 0), (ACCOUNT, 3), (None, 2), (ACCOUNT, 3))
+    drafted = Observation(3, 1.0, 0.0, drafting=0.7, work=0.4)
+    assert told == [drafted, Observation(2, 1.0, 0.0, copied=True), drafted], "and the drafter has to catch up after it"
+
+
 def test_what_a_block_waits_for_its_pass_is_left_out() -> None:
     costs = Seen()
     watch = RoundWatch(costs)
