@@ -15,6 +15,10 @@ SHORTEST = 1e-9
 HORIZON, LEVEL_HORIZON, SHAPE_HORIZON = 64, 16, 256
 """Rounds that an average remembers. Load comes and goes faster than what rows cost relative to one another."""
 
+ALONE_SURCHARGE, SHARED_SURCHARGE = 1.25, 2.0
+"""On copied candidates. Long passes are seldom seen and then thought cheap; in a shared one everybody waits for the
+block of one, and sessions that advance by different steps come apart. A surcharge costs little where candidates are
+nearly free, and next to nothing where they are dear."""
 FORGOTTEN = 0.25
 """Weight at which a number of rows counts as never seen."""
 
@@ -127,8 +131,14 @@ class CostMeter:
             draft=self.draft.otherwise(0.0),
             verify=self._verify_table(running, together),
             commit=self.commit.otherwise(self.prior.commit),
-            copied=self._verify_table(running, running) if together < running else (),
+            copied=self._copied_table(running),
         )
+
+    def _copied_table(self, running: int) -> tuple[float, ...]:
+        """As `verify`, of sessions that keep step, at a surcharge on what candidates add."""
+        plain, *others = self._verify_table(running, running)
+        surcharge = ALONE_SURCHARGE if running == 1 else SHARED_SURCHARGE
+        return (plain, *(plain + surcharge * (seconds - plain) for seconds in others))
 
     def _verify_table(self, running: int, together: int) -> tuple[float, ...]:
         """By rows of one of the sessions, of so many in a pass once there are candidates."""
