@@ -15,10 +15,10 @@ SHORTEST = 1e-9
 HORIZON, LEVEL_HORIZON, SHAPE_HORIZON = 64, 16, 256
 """Rounds that an average remembers. Load comes and goes faster than what rows cost relative to one another."""
 
-ALONE_SURCHARGE, SHARED_SURCHARGE = 1.25, 2.0
-"""On copied candidates. Long passes are seldom seen and then thought cheap; in a shared one everybody waits for the
-block of one, and sessions that advance by different steps come apart. A surcharge costs little where candidates are
-nearly free, and next to nothing where they are dear."""
+SURCHARGE, SURCHARGE_A_SESSION, MOST_SURCHARGE = 1.25, 0.25, 4.0
+"""On copied candidates, alone in a pass, for each session that shares it, and at most. Long passes are seldom seen and
+then thought cheap; in a shared one everybody waits for the block of one, and sessions that advance by different steps
+come apart. It costs little where candidates are nearly free, and next to nothing where they are dear."""
 FORGOTTEN = 0.25
 """Weight at which a number of rows counts as never seen."""
 
@@ -137,7 +137,7 @@ class CostMeter:
     def _copied_table(self, running: int) -> tuple[float, ...]:
         """As `verify`, of sessions that keep step, at a surcharge on what candidates add."""
         plain, *others = self._verify_table(running, running)
-        surcharge = ALONE_SURCHARGE if running == 1 else SHARED_SURCHARGE
+        surcharge = min(MOST_SURCHARGE, SURCHARGE + SURCHARGE_A_SESSION * (running - 1))
         return (plain, *(plain + surcharge * (seconds - plain) for seconds in others))
 
     def _verify_table(self, running: int, together: int) -> tuple[float, ...]:
