@@ -87,7 +87,13 @@ ACCEPTANCE = [
         "Rounds by what was planned",
         "none",
         {"{{decision}}": rate(f"{SPEC}_num_decisions_total", "decision")},
-        note="Rounds a second: off drafts nothing, probe drafts to learn, draft drafts because it pays.",
+        note="Rounds a second: off drafts nothing, probe drafts to learn, draft because it pays, copy from the text.",
+    ),
+    Panel(
+        "Candidates copied from the text",
+        "percentunit",
+        {"copied": ratio(f"{SPEC}_num_copied_tokens_total", DRAFTED)},
+        note="Of all candidates; these need no drafter.",
     ),
     Panel(
         "What a candidate has to beat",

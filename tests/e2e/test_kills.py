@@ -87,7 +87,7 @@ def test_kills_at_random_points_change_nothing(
         many.children[name].start()
         killed.append(name)
 
-    places = sorted(random.sample(range(1, max(4, length - 10)), 3))
+    places = sorted(random.sample(range(1, max(4, length // 2)), 3))  # a round may bring as many as 21 tokens
     told = client.converse(body(**fields), at(*places)(kill))
     assert len(killed) == 3
     assert (told.text, told.finish, told.usage) == (expected.text, expected.finish, expected.usage)

@@ -25,6 +25,7 @@ def oracle_ids(served: Served, answer: dict, stopping: str, acceptance: str, tok
         stopping_rule(stopping, None),
         acceptance,
         tokens,  # type: ignore[arg-type]
+        copying=True,
     )
     return list(itertools.chain.from_iterable(r.verdict.tokens for r in rounds))
 
