@@ -90,16 +90,17 @@ ACCEPTANCE = [
         note="Rounds a second: off drafts nothing, probe drafts to learn, draft because it pays, copy from the text.",
     ),
     Panel(
-        "Candidates copied from the text",
-        "percentunit",
-        {"copied": ratio(f"{SPEC}_num_copied_tokens_total", DRAFTED)},
-        note="Of all candidates; these need no drafter.",
-    ),
-    Panel(
         "What a candidate has to beat",
         "none",
         quantiles(f"{SPEC}_going_rate_tokens_per_second", 0.1, 0.5, 0.9),
         note="Tokens a second that the session makes, as the marginal rule counts.",
+    ),
+    Panel(
+        "Candidates copied from the text",
+        "percentunit",
+        {"copied": ratio(f"{SPEC}_num_copied_tokens_total", DRAFTED)},
+        width=24,
+        note="Of all candidates; these need no drafter.",
     ),
     Panel(
         "Costs that candidates are weighed against",
