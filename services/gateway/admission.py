@@ -19,38 +19,13 @@ from services.gateway.completions_schema import Prompt, parse_completion_request
 from services.gateway.costs import LiveCosts
 from services.gateway.messages import Message
 from services.gateway.request import SESSION_BYTES, Calls, GenerationRequest
-from services.gateway.schema import Asked, ChatRequest, Speculation, parse_chat_request
+from services.gateway.rules import Rules
+from services.gateway.schema import Asked, ChatRequest, parse_chat_request
 from services.gateway.structured import Wanted
 from services.gateway.text import ChatText, Check, any_length
 from services.gateway.tools import Tool, named_results
 
 SEED_BITS = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """How to draft and accept. max_candidates: bound on a block; None leaves it to the stopping rule.
-
-    copying: whether candidates may come from the text itself, under a rule that weighs their costs; others do not copy.
-    """
-
-    stopping: str = "marginal"
-    acceptance: str = "adasd-anchored"
-    max_candidates: int | None = None
-    copying: bool = True
-
-    def overridden(self, asked: Speculation) -> Rules:
-        """These rules, but for what the client asked for. Another stopping rule brings its own block length.
-
-        Raises InvalidRequest for copying under a rule that does not weigh it.
-        """
-        stopping = asked.stopping or self.stopping
-        if asked.copying and stopping != "marginal":
-            raise InvalidRequest(f"stopping {stopping!r} copies nothing; 'marginal' does", "speculation.copying")
-        copying = self.copying if asked.copying is None else asked.copying
-        inherited = self.max_candidates if stopping == self.stopping else None
-        candidates = inherited if asked.max_candidates is None else asked.max_candidates
-        return Rules(stopping, asked.acceptance or self.acceptance, candidates, copying)
 
 
 @dataclass(frozen=True, slots=True)

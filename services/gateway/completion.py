@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from adasd.core.progress import Counters, GenerationState
-from services.gateway.admission import Rules
 from services.gateway.choices import Choice
 from services.gateway.parts import Part
 from services.gateway.round_times import RoundTimes
+from services.gateway.rules import Rules
 from services.gateway.sessions import Kind, Presentation, Session
 from services.gateway.transcript import Passage
 

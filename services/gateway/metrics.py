@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from adasd.core.decoding import Round
 from adasd.core.progress import GenerationState
 from adasd.core.worth import Worth
-from services.gateway.admission import Rules
+from services.gateway.rules import Rules
 from services.tracing import Fate
 
 logger = logging.getLogger(__name__)

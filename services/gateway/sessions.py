@@ -16,9 +16,10 @@ from adasd.core.progress import Counters, GenerationState
 from adasd.core.stopping import stopping_rule
 from adasd.core.types import Processing, SamplingParams
 from adasd.state.base import SessionRecord, StoredSession
-from services.gateway.admission import Admitted, Rules
+from services.gateway.admission import Admitted
 from services.gateway.costs import LiveCosts
 from services.gateway.request import Calls, GenerationRequest
+from services.gateway.rules import Rules
 from services.gateway.schema import ChatRequest
 from services.tracing import TRACEPARENT
 

@@ -14,11 +14,12 @@ from adasd.rpc.options import MAX_VOCABULARY, MessageLimits
 from adasd.rpc.tls import ClientTls, ServerTls
 from adasd.state.connection import StoreSettings
 from services.environment import NESTED
-from services.gateway.admission import PromptLimits, Rules
+from services.gateway.admission import PromptLimits
 from services.gateway.body import Bodies
 from services.gateway.keys import KeyRing, Principal
 from services.gateway.remote_options import RemoteOptions
 from services.gateway.replicas import HealthOptions
+from services.gateway.rules import Rules
 from services.gateway.schema import MAX_CANDIDATES
 from services.gateway.security import LOOPBACK_HOSTS
 from services.tracing import TracingSettings

@@ -13,9 +13,9 @@ from adasd.core.draws import CounterDraws
 from adasd.core.stopping import stopping_rule
 from adasd.core.types import Processing, SamplingParams
 from adasd.state.base import StoredSession
-from services.gateway.admission import Rules
 from services.gateway.costs import LiveCosts
 from services.gateway.request import GenerationRequest
+from services.gateway.rules import Rules
 from services.gateway.sessions import Presentation, Session
 
 TARGET = "toy:seed=1,vocab=48,sharpness=1.5,eos_bias=-4,context=640"

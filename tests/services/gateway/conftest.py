@@ -19,13 +19,14 @@ from adasd.runtime.toy import ToySpec, write_toy_model
 from adasd.state.base import StoredSession
 from adasd.state.connection import StoreSettings
 from adasd.state.redis_store import RedisStore
-from services.gateway.admission import Admission, Rules
+from services.gateway.admission import Admission
 from services.gateway.app import GatewayServices, create_app
 from services.gateway.body import Bodies
 from services.gateway.costs import LiveCosts
 from services.gateway.engine import Engine
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.readiness import Capacity, Readiness
+from services.gateway.rules import Rules
 from services.gateway.security import Edge
 from services.gateway.text import ChatText
 from services.gateway.traces import script_spans

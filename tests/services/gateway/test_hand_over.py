@@ -12,10 +12,10 @@ from adasd.core.costs import NOMINAL
 from adasd.core.metering import Observation
 from adasd.core.stopping import stopping_rule
 from adasd.core.types import Processing, SamplingParams
-from services.gateway.admission import Rules
 from services.gateway.costs import LiveCosts
 from services.gateway.keys import KeyRing, key_line, new_key
 from services.gateway.request import GenerationRequest
+from services.gateway.rules import Rules
 from services.gateway.security import Edge
 from services.gateway.sessions import Presentation, Session
 from services.gateway.text import ChatText

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from services.gateway.admission import Rules
 from services.gateway.metrics import GatewayMetrics
+from services.gateway.rules import Rules
 from tests.services.gateway.conftest import Gateway
 
 RECORDED = {

@@ -23,8 +23,8 @@ from adasd.rpc.tls import ServerTls
 from adasd.runtime.toy import ToySpec, write_toy_model
 from services.environment import read_settings
 from services.gateway.__main__ import _store
-from services.gateway.admission import Rules
 from services.gateway.metrics import GatewayMetrics
+from services.gateway.rules import Rules
 from services.gateway.schema import Speculation
 from services.gateway.security import LOOPBACK_HOSTS
 from services.gateway.server import DrainingServer, https_options
