@@ -106,7 +106,7 @@ class Admission:
 
     text: ChatText
     names: Sequence[str]
-    rules: Rules = Rules()
+    rules: Rules = field(default_factory=Rules)
     default_max_tokens: int | None = None
     limits: PromptLimits = PromptLimits()
     costs: LiveCosts = field(default_factory=LiveCosts)
