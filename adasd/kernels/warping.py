@@ -68,17 +68,17 @@ def total(terms: Tensor) -> Tensor:
 
 def mass_and_entropy(logits: Tensor, peak: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """Sum of all weights, and the entropy in bits of the distribution they make; both float64 [rows, 1]."""
-    mass, weighted, _ = _sums(logits, peak, temperature)
+    mass, weighted = _sums(logits, peak, temperature)
     return mass, ((mass.log() - weighted / mass) / math.log(2)).clamp(min=0.0)
 
 
-def _sums(logits: Tensor, peak: Tensor, temperature: float) -> tuple[Tensor, Tensor, FloatArray | None]:
-    """`loops.sums`, wherever the logits are; elsewhere than on the CPU nobody asks for blocks."""
+def _sums(logits: Tensor, peak: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """`loops.sums`, wherever the logits are."""
     if loops.take(logits):
-        return loops.sums(logits, peak, temperature)
+        return loops.sums(logits, peak, temperature)[:2]
     logs = log_weights(logits, peak, temperature).clamp_(min=NEGLIGIBLE)  # beyond it `exp` may take a slow path
     weights = logs.exp()
-    return total(weights), total(weights.mul_(logs)), None
+    return total(weights), total(weights.mul_(logs))
 
 
 def forced(logits: Tensor) -> Tensor:
@@ -170,7 +170,6 @@ class Warped:
     """The warped distributions of a block of rows.
 
     logits: [rows, vocabulary], without +inf. peak: float64 [rows, 1]. whole: nothing is cut from any row.
-    blocks: then, of rows on the CPU, as of `loops.Sums`.
     """
 
     logits: Tensor
@@ -178,13 +177,11 @@ class Warped:
     peak: Tensor
     cut: Cut
     whole: bool
-    blocks: FloatArray | None = None
 
     def rows(self, which: slice) -> Warped:
         """The same for some of the rows."""
         cut = Cut(*(field[which] for field in self.cut))
-        blocks = None if self.blocks is None else self.blocks[which]
-        return Warped(self.logits[which], self.temperature, self.peak[which], cut, self.whole, blocks)
+        return Warped(self.logits[which], self.temperature, self.peak[which], cut, self.whole)
 
     def recut(self, rows: Tensor, cut: Cut) -> Warped:
         """The same with another cut for some of the rows. rows: int64 [m], of `cut`'s m rows."""
@@ -212,9 +209,7 @@ class Warped:
         if loops.take(self.logits):
             peak, value, first_id, mass = (field.item() for field in (row.peak, *row.cut[:3]))
             kept = loops.Kept(peak, self.temperature, value, int(first_id), mass)
-            return loops.draw(
-                row.logits[0].numpy(), kept, None if row.blocks is None else row.blocks[0], minus, uniform
-            )
+            return loops.draw(row.logits[0].numpy(), kept, None, minus, uniform)
         ids = None if self.whole else row.support()
         p = (row.dense() if ids is None else row.at(ids[None]))[0]
         if minus is not None:
@@ -276,14 +271,10 @@ def attempt(logits: Tensor, sampling: SamplingParams, search: Search) -> Warped:
     Where a row holds NaN, +inf or nothing finite, its peak says so and the rest means nothing.
     """
     peak = logits.amax(-1, keepdim=True).to(torch.float64)
-    ranked, blocks = 0 < sampling.top_k < logits.shape[-1], None
-    if ranked:
+    if 0 < sampling.top_k < logits.shape[-1]:
         cut = top_k(logits, peak, sampling)
     else:
-        mass, _, blocks = _sums(logits, peak, sampling.temperature)
-        cut = uncut(logits, mass)
-    narrow = sampling.top_p < 1.0 or sampling.min_p > 0.0
-    if narrow:
+        cut = uncut(logits, _sums(logits, peak, sampling.temperature)[0])
+    if sampling.top_p < 1.0 or sampling.min_p > 0.0:
         cut = narrowed(logits, peak, cut, sampling, search)
-    whole = not (ranked or narrow)
-    return Warped(logits, sampling.temperature, peak, cut, whole, blocks if whole else None)
+    return Warped(logits, sampling.temperature, peak, cut, uncuts(sampling, logits.shape[-1]))
