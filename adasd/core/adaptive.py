@@ -106,6 +106,10 @@ class AcceptanceState:
             entropy = entropy.add(draft.entropies[len(verdict.judgements) - 1])
         return AcceptanceState(entropy, self.posterior.add(filed[True], filed[False]), prospects)
 
+    def anew(self) -> AcceptanceState:
+        """What the next text begins with."""
+        return replace(self, prospects=self.prospects.anew())
+
     def pack(self) -> bytes:
         """Little-endian, fixed size (PACKED_BYTES), 4-byte aligned so that `patches` stay small."""
         entropy = _NOW.entropy.pack(self.rejected_entropy.count, self.rejected_entropy.total)

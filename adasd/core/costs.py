@@ -24,7 +24,8 @@ class CostProfile:
     version: names these figures wherever a text depends on them. fixed: once for involving the drafter: network and
     queue. draft: a candidate. verify: by rows of the pass, from 1, never falling. commit: every round.
 
-    copied: as `verify`, where nobody waits for a drafter; by default the same.
+    copied: as `verify`, where nobody waits for a drafter; by default the same. reading: an id of the context that the
+    drafter has to read before its first candidate, as far as somebody waits for that.
     """
 
     version: str
@@ -33,9 +34,11 @@ class CostProfile:
     verify: tuple[float, ...]
     commit: float = 0.0
     copied: tuple[float, ...] = ()
+    reading: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, seconds in (("fixed", self.fixed), ("draft", self.draft), ("commit", self.commit)):
+        for name in ("fixed", "draft", "commit", "reading"):
+            seconds = getattr(self, name)
             _check(math.isfinite(seconds) and seconds >= 0.0, name, "must be finite and not negative")
         _check(len(self.verify) > 0, "verify", f"must have 1 to {MAX_ROWS} entries")
         for name, table in (("verify", self.verify), ("copied", self.copied)):
@@ -69,20 +72,21 @@ def _extended(table: tuple[float, ...]) -> tuple[float, ...]:
 
 
 def stated_profile(figures: Mapping[str, object]) -> CostProfile:
-    """The profile in a JSON object with the fields of CostProfile; `commit` and `copied` may be left out.
+    """The profile in a JSON object with the fields of CostProfile; those with a default may be left out.
 
     Raises InvalidRequest naming the field.
     """
-    missing = {"version", "fixed", "draft", "verify"} - figures.keys()
-    unknown = figures.keys() - {"version", "fixed", "draft", "verify", "commit", "copied"}
+    needed, optional = {"version", "fixed", "draft", "verify"}, {"commit", "copied", "reading"}
+    missing, unknown = needed - figures.keys(), figures.keys() - needed - optional
     for name in sorted(missing | unknown):
         raise InvalidRequest(f"{name} of a cost profile is {'missing' if name in missing else 'unknown'}", name)
     version = figures["version"]
     if not (isinstance(version, str) and version.isascii() and version.isalnum()):
         raise InvalidRequest("version of a cost profile must be letters and digits", "version")
-    fixed, draft, commit = (_number(name, figures.get(name, 0.0)) for name in ("fixed", "draft", "commit"))
+    names = "fixed", "draft", "commit", "reading"
+    fixed, draft, commit, reading = (_number(name, figures.get(name, 0.0)) for name in names)
     verify, copied = (_table(name, figures.get(name, [])) for name in ("verify", "copied"))
-    return CostProfile(version, fixed, draft, verify, commit, copied)
+    return CostProfile(version, fixed, draft, verify, commit, copied, reading)
 
 
 def _table(name: str, values: object) -> tuple[float, ...]:

@@ -9,6 +9,7 @@ from typing import Protocol
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.context import Context
 from adasd.core.copying import Copying
+from adasd.core.outlook import Outlook
 from adasd.core.progress import GenerationState
 from adasd.core.rows import copied_block
 from adasd.core.stopping import StoppingRule
@@ -47,7 +48,8 @@ class Controller:
         if state.counters.rounds == 0:
             return DraftPlan(0)
         room = self.limit - context.base - 1
-        plan = replace(self.stopping.plan(state.acceptance).limited(room), coupled=self.verification.coupled)
+        plan = self.stopping.plan(state.acceptance, Outlook(context.base, context.generated, room)).limited(room)
+        plan = replace(plan, coupled=self.verification.coupled)
         return plan if self.copying is None else self.copying.plan(plan, state.acceptance, context, room)
 
 

@@ -72,6 +72,7 @@ class Experience:
             weight=LEAST,
             idle=min(pool.idle, PROBE_ROUNDS),
             promising=False,
+            begun=False,
             foresight=pool.foresight.faded(),
         )
         return first, replace(self, pool=replace(pool, idle=0))

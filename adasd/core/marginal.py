@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.costs import CostSource, nominal
+from adasd.core.outlook import NOTHING_KNOWN, Outlook
 from adasd.core.prospects import Prospects
 from adasd.core.types import DraftPlan
 from adasd.core.worth import ENTROPY_NODES, Worth
@@ -28,13 +29,16 @@ class Marginal:
         level = (prospects.mean,) * ENTROPY_NODES  # without candidates nobody asks what their entropy foretells
         return Worth(level, prospects.mean, speed / costs.rounds[0], costs)
 
-    def plan(self, state: AcceptanceState) -> DraftPlan:
+    def plan(self, state: AcceptanceState, outlook: Outlook = NOTHING_KNOWN) -> DraftPlan:
+        """What the drafter has to read first is paid once, for whatever the text may still earn by it."""
         prospects = state.prospects
         worth = self.worth(prospects)
-        if worth.goes_on(0, 1.0, self.window):
+        entry = worth.rate * worth.costs.reading * prospects.unread(outlook.base)
+        pays = worth.goes_on(0, 1.0, self.window)
+        if pays and (not entry or entry <= worth.gain(self.window) * outlook.rounds):
             return DraftPlan(self.window, worth=replace(worth, acceptance=prospects.acceptance()))
         length = self._probe_length(worth)
-        if not prospects.probe_due(worth.loss(length)):
+        if not prospects.probe_due(worth.loss(length) + entry):
             return DraftPlan(0, worth=worth)
         return DraftPlan(length, worth=replace(worth, acceptance=prospects.acceptance(), rate=0.0))
 

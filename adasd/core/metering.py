@@ -19,6 +19,8 @@ SURCHARGE, SURCHARGE_A_SESSION, MOST_SURCHARGE = 1.25, 0.25, 4.0
 """On copied candidates, alone in a pass, for each session that shares it, and at most. Long passes are seldom seen and
 then thought cheap; in a shared one everybody waits for the block of one, and sessions that advance by different steps
 come apart. It costs little where candidates are nearly free, and next to nothing where they are dear."""
+MANY = 16
+"""Ids whose reading tells what one costs."""
 FORGOTTEN = 0.25
 """Weight at which a number of rows counts as never seen."""
 
@@ -59,7 +61,7 @@ class Observation:
     nothing. work: of which the drafter's own. steps: in so many passes; 0 where they were not the usual ones, because
     it was catching up. sessions, rows: in the target's pass, whoever's; rows None: this round's own. running: sessions
     that take turns at one computer, in whichever passes; None where passes do not wait for one another. copied: the
-    candidates needed no drafter.
+    candidates needed no drafter. served: sessions in the drafter's passes. read: ids that it had to read first.
     """
 
     candidates: int
@@ -72,17 +74,22 @@ class Observation:
     rows: int | None = None
     running: float | None = None
     copied: bool = False
+    served: float = 1.0
+    read: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class CostMeter:
-    """Costs as they are now. A drafter never seen costs nothing, so that it is tried; verify starts as the prior's.
+    """Costs as they are now. verify starts as the prior's. A drafter never seen costs nothing, so that it is tried;
+    where sessions take turns, and all wait for whom it works for, it costs as much of a pass as the prior says.
 
     verify = prior * level * shape: the level follows the load, whichever rows show it; the shape outlives it. Both are
     by all rows of a pass. A pass is shared: a block costs what it costs if all its sessions draft alike, for candidates
     that only one of them reckons up delay the others as well. sessions: in a pass, of late. Where they take turns, that
     is how many of them there are, for without a drafter they keep step; sessions that draft come apart, and those
-    that are `together` in a pass of theirs wait for the passes of the others.
+    that are `together` in a pass of theirs wait for the passes of the others. draft, served: a step of the drafter's
+    and whom it serves. reading, prompts: an id that the drafter catches up with, and one of a prompt that the target
+    reads.
     """
 
     prior: CostProfile = NOMINAL
@@ -93,6 +100,10 @@ class CostMeter:
     commit: Average = Average()
     sessions: Average = Average()
     together: Average = Average()
+    served: Average = Average()
+    reading: Average = Average()
+    prompts: Average = Average()
+    turns: bool = False
 
     def after(self, seen: Observation) -> CostMeter:
         """The meter once it has seen another round."""
@@ -105,7 +116,18 @@ class CostMeter:
         meter = replace(meter, commit=meter.commit.add(seen.commit, HORIZON))
         if seen.drafting is not None:
             meter = replace(meter, fixed=meter.fixed.add(max(0.0, seen.drafting - seen.work), HORIZON))
+            meter = replace(meter, served=meter.served.add(max(1.0, seen.served), HORIZON))._read(seen)
         return replace(meter, draft=meter.draft.add(seen.work / seen.steps, HORIZON)) if seen.steps else meter
+
+    def prefilled(self, seconds: float, ids: int) -> CostMeter:
+        """The meter once the target has read ids of prompts in that time."""
+        return replace(self, prompts=self.prompts.add(seconds / ids, HORIZON)) if ids >= MANY else self
+
+    def _read(self, seen: Observation) -> CostMeter:
+        if seen.read < MANY:
+            return self
+        seconds = max(0.0, seen.work - seen.candidates * self.draft.otherwise(0.0))
+        return replace(self, reading=self.reading.add(seconds / seen.read, HORIZON))
 
     def _verified(self, rows: int, seconds: float, sharing: float) -> CostMeter:
         expected = _stated_once(self.prior, rows)
@@ -119,7 +141,8 @@ class CostMeter:
         horizon, running = LEVEL_HORIZON * sharing, sharing if seen.running is None else max(sharing, seen.running)
         apart = seen.running is not None and seen.candidates > 0 and not seen.copied
         together = self.together.add(sharing, horizon) if apart else self.together.aged(SHAPE_HORIZON * sharing)
-        return replace(self, sessions=self.sessions.add(running, horizon), together=together)
+        turns = seen.running is not None
+        return replace(self, sessions=self.sessions.add(running, horizon), together=together, turns=turns)
 
     def profile(self) -> CostProfile:
         """The costs now."""
@@ -128,11 +151,24 @@ class CostMeter:
         return CostProfile(
             version="live",
             fixed=self.fixed.otherwise(0.0),
-            draft=self.draft.otherwise(0.0),
+            draft=self._draft(running),
             verify=self._verify_table(running, together),
             commit=self.commit.otherwise(self.prior.commit),
             copied=self._copied_table(running),
+            reading=self._reading(running),
         )
+
+    def _draft(self, running: int) -> float:
+        """A step. Where sessions take turns all of them wait for it, and that falls on those whom it serves."""
+        if not self.turns:
+            return self.draft.otherwise(0.0)
+        step = self.draft.otherwise(self.prior.draft * self.level.otherwise(1.0))
+        return step * max(1.0, running / self.served.otherwise(1.0))
+
+    def _reading(self, running: int) -> float:
+        """An id. A drafter that computes for itself has read the prompt while the target did."""
+        share = self.prior.draft / self.prior.passes[0]
+        return running * self.reading.otherwise(share * self.prompts.otherwise(0.0)) if self.turns else 0.0
 
     def _copied_table(self, running: int) -> tuple[float, ...]:
         """As `verify`, of sessions that keep step, at a surcharge on what candidates add."""

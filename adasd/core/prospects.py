@@ -52,7 +52,8 @@ class Prospects:
 
     mean: acceptance of late, of the weight `weight`. tokens, work: slow averages a round; a round of plain decoding is
     a work of 1. idle: rounds since the last judged candidate. promising: the last block stood as a whole; so does the
-    first guess. foresight: of what the text itself foretells; all else is of the drafter's candidates.
+    first guess. begun: the drafter has read the text, up to the idle rounds. foresight: of what the text itself
+    foretells; all else is of the drafter's candidates.
     """
 
     taken: _Counts = field(default_factory=_no_counts)
@@ -63,12 +64,17 @@ class Prospects:
     work: float = 1.0
     idle: int = 0
     promising: bool = True
+    begun: bool = False
     foresight: Foresight = field(default_factory=Foresight)
 
     def probe_due(self, loss: float) -> bool:
         """Whether a round that would have no candidates should find out about them, at an expected loss in tokens."""
         surprising = self.promising and self.weight <= 2 * LEAST
         return self.idle + PROBE_CREDIT * surprising >= PROBE_ROUNDS * loss
+
+    def unread(self, base: int) -> int:
+        """Ids of a text of so many that the drafter has not read, as far as can be told from here."""
+        return min(base, round(self.idle * self.tokens)) if self.begun else base
 
     @property
     def speed(self) -> float:
@@ -122,22 +128,27 @@ class Prospects:
         for stood in accepted:
             weight = min(weight + 1.0, MOST)
             mean += (stood - mean) / weight
-        return replace(self, mean=mean, weight=weight, idle=0, promising=accepted[-1])
+        return replace(self, mean=mean, weight=weight, idle=0, promising=accepted[-1], begun=True)
+
+    def anew(self) -> Prospects:
+        """For another text, which the drafter has not read."""
+        return replace(self, begun=False)
 
     def pack(self) -> bytes:
         """Little-endian, PROSPECT_BYTES long."""
-        fixed = _STRUCT.pack(self.mean, self.weight, self.tokens, self.work, self.idle, self.promising, 0)
+        flags = self.promising, self.begun
+        fixed = _STRUCT.pack(self.mean, self.weight, self.tokens, self.work, self.idle, *flags)
         counts = self.taken.astype("<f4").tobytes() + self.refused.astype("<f4").tobytes()
         return fixed + counts + self.foresight.pack()
 
     @classmethod
     def unpack(cls, packed: bytes) -> Prospects:
         """The inverse of `pack`; of FORMER_BYTES too."""
-        mean, weight, tokens, work, idle, promising, _ = _STRUCT.unpack_from(packed)
+        mean, weight, tokens, work, idle, promising, begun = _STRUCT.unpack_from(packed)
         counts = np.frombuffer(packed, dtype="<f4", count=2 * ENTROPY_NODES, offset=_STRUCT.size).astype(np.float32)
         taken, refused = counts[:ENTROPY_NODES], counts[ENTROPY_NODES:]
         foresight = Foresight.unpack(packed[FORMER_BYTES:]) if len(packed) > FORMER_BYTES else Foresight()
-        return cls(taken, refused, mean, weight, tokens, work, idle, bool(promising), foresight)
+        return cls(taken, refused, mean, weight, tokens, work, idle, bool(promising), bool(begun), foresight)
 
 
 def _density(counts: _Counts) -> FloatArray:

@@ -17,6 +17,7 @@ from adasd.core.adaptive import AcceptanceState
 from adasd.core.costs import CostSource, nominal
 from adasd.core.errors import InvalidRequest
 from adasd.core.marginal import Marginal
+from adasd.core.outlook import NOTHING_KNOWN, Outlook
 from adasd.core.types import DraftPlan
 
 WINDOW = 20
@@ -26,14 +27,14 @@ STOPPING_RULES = ("off", "fixed", "adasd", "marginal")
 
 
 class StoppingRule(Protocol):
-    def plan(self, state: AcceptanceState) -> DraftPlan: ...
+    def plan(self, state: AcceptanceState, outlook: Outlook = NOTHING_KNOWN) -> DraftPlan: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Off:
     """Never draft."""
 
-    def plan(self, state: AcceptanceState) -> DraftPlan:
+    def plan(self, state: AcceptanceState, outlook: Outlook = NOTHING_KNOWN) -> DraftPlan:
         return DraftPlan(0)
 
 
@@ -43,7 +44,7 @@ class Fixed:
 
     candidates: int = VANILLA_CANDIDATES
 
-    def plan(self, state: AcceptanceState) -> DraftPlan:
+    def plan(self, state: AcceptanceState, outlook: Outlook = NOTHING_KNOWN) -> DraftPlan:
         return DraftPlan(self.candidates)
 
 
@@ -53,7 +54,7 @@ class AdaSDStopping:
 
     window: int = WINDOW
 
-    def plan(self, state: AcceptanceState) -> DraftPlan:
+    def plan(self, state: AcceptanceState, outlook: Outlook = NOTHING_KNOWN) -> DraftPlan:
         threshold = state.rejected_entropy.mean
         return DraftPlan(self.window, math.inf if threshold is None else threshold)
 

@@ -62,6 +62,9 @@ class LiveCosts:
         finally:
             self.running -= 1
 
+    def prefilled(self, seconds: float, ids: int) -> None:
+        self._meter = self._meter.prefilled(seconds, ids)
+
     def add(self, seen: Observation) -> None:
         self._meter = self._meter.after(seen)
         self._added += 1
@@ -101,9 +104,9 @@ class Lessons:
 class RoundWatch:
     """Puts the times of one generation's rounds together; a round is told once it is verified.
 
-    Left out: the first round, a prefill; the passes of a drafter that was not asked or did not answer the round before,
-    because it has ids to catch up with; what a block waits for its pass. Where others draft on the same cores, or the
-    pass waits for them, that is their candidates' price, and would make plain rounds look dear.
+    Left out: the first round, a prefill; as steps, the passes of a drafter that was not asked or did not answer the
+    round before, because it has ids to catch up with; what a block waits for its pass. Where others draft on the same
+    cores, or the pass waits for them, that is their candidates' price, and would make plain rounds look dear.
     """
 
     def __init__(self, costs: LiveCosts) -> None:
@@ -122,19 +125,20 @@ class RoundWatch:
         sessions, rows = _sharing(timing)
         running = max(sessions, float(self._costs.running)) if self._costs.shared_cores else None
         copied = candidates > 0 and self._drafted is None
-        drafting, work, steps = self._drafting(running or sessions)
+        drafting, work, steps = self._drafting()
+        served, read = self._serving()
         self._warm, self._drafted = self._drafted is not None, None
-        if not self._prefill:
-            own = seconds - min(timing.queue, seconds)
-            seen = Observation(candidates, own, 0.0, drafting, work, steps, sessions, rows, running, copied)
-            self._costs.add(seen)
+        if self._prefill:
+            self._costs.prefilled(timing.forward, timing.tokens)
+        else:
+            own, pass_ = seconds - min(timing.queue, seconds), (sessions, rows, running)
+            self._costs.add(Observation(candidates, own, 0.0, drafting, work, steps, *pass_, copied, served, read))
         self._prefill = False
 
-    def _drafting(self, sessions: float) -> tuple[float | None, float, int]:
+    def _drafting(self) -> tuple[float | None, float, int]:
         """As an observation has it. Of a drafter that keeps no account all the time is work.
 
-        On shared cores all `sessions` wait for every step, whoever of them it serves: what it costs falls on those whom
-        it serves. While a block waits for the cores they work for others: that costs nobody.
+        While a block waits for shared cores they work for others: that costs nobody.
         """
         if self._drafted is None:
             return None, 0.0, 0
@@ -142,10 +146,13 @@ class RoundWatch:
         if not timing.forwards:
             return (seconds, seconds, candidates) if self._warm else (None, 0.0, 0)
         work, steps = timing.forward + timing.rules, timing.forwards if self._warm else 0
-        if not self._costs.shared_cores:
-            return seconds, work, steps
-        share = max(1.0, sessions * timing.forwards / max(1, timing.sessions))
-        return max(0.0, seconds - work - timing.queue) + work * share, work * share, steps
+        return max(work, seconds - timing.queue) if self._costs.shared_cores else seconds, work, steps
+
+    def _serving(self) -> tuple[float, int]:
+        """Sessions in the drafter's passes, and the ids that it read in them, if it had to catch up."""
+        timing = self._drafted[1] if self._drafted is not None else Timing()
+        served = max(1.0, timing.sessions / timing.forwards) if timing.forwards else 1.0
+        return served, 0 if self._warm else timing.tokens
 
 
 def _sharing(timing: Timing) -> tuple[float, int | None]:

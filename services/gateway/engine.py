@@ -91,7 +91,7 @@ class Engine:
         generation = replace(session.generation, session=former.record.session)
         session = replace(session, generation=generation, turn=former.record.turn + 1)
         cold = admitted.asked.speculation.scope == "request"
-        return [Turn(session, former, self._first_state(session) if cold else restored(former).acceptance)]
+        return [Turn(session, former, self._first_state(session) if cold else restored(former).acceptance.anew())]
 
     async def begin(self, turn: Turn) -> Held:
         """Write the record of a turn, as its owner."""

@@ -207,6 +207,7 @@ class GatewayMetrics:
         costs = worth.costs
         for part, seconds in (("fixed", costs.fixed), ("draft", costs.draft), ("commit", costs.commit)):
             self._costs.labels(part).set(seconds)
+        self._costs.labels("reading").set(costs.reading)
         self._costs.labels("verify").set(costs.verify[0])
 
     @_harmless

@@ -21,6 +21,7 @@ from adasd.core.draws import DrawKey, Draws
 from adasd.core.grammar import Grammar, Progress
 from adasd.core.host import HostKernels, HostTarget
 from adasd.core.marginal import Marginal
+from adasd.core.outlook import NOTHING_KNOWN, Outlook
 from adasd.core.processing import Processor
 from adasd.core.rows import dense_row, sparse_row
 from adasd.core.sampling import entropy_bits, warp
@@ -142,7 +143,7 @@ COSTS = CostProfile("tests", fixed=0.3, draft=0.1, verify=(1.0, 1.2, 1.4, 1.6))
 class Selective:
     """A marginal plan under which candidates from flat rows are left out once their step is taken, others kept."""
 
-    def plan(self, state: AcceptanceState) -> DraftPlan:
+    def plan(self, state: AcceptanceState, outlook: Outlook = NOTHING_KNOWN) -> DraftPlan:
         return DraftPlan(3, worth=Worth(tuple(np.linspace(1.0, 0.0, ENTROPY_NODES) ** 4), 0.6, 0.95, COSTS))
 
 
@@ -324,7 +325,7 @@ class LooksAtDiscarded:
 
     last: list[int]
 
-    def plan(self, state: AcceptanceState) -> DraftPlan:
+    def plan(self, state: AcceptanceState, outlook: Outlook = NOTHING_KNOWN) -> DraftPlan:
         return DraftPlan(2 if not self.last or self.last[-1] == 0 else 0)
 
 

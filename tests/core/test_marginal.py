@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from adasd.core.adaptive import AcceptanceState
 from adasd.core.costs import CostProfile
 from adasd.core.marginal import Marginal
 from adasd.core.metering import CostMeter
+from adasd.core.outlook import Outlook
 from adasd.core.prospects import MOST, PROBE_ROUNDS, Prospects
 from adasd.core.types import Draft, DraftPlan, Judgement, Verdict
 from adasd.core.worth import ENTROPY_NODES, Worth
@@ -175,3 +177,52 @@ def test_few_samples_say_little_about_entropy() -> None:
     assert spreads[0] < 0.5
     assert spreads[1] > 0.95
     assert len(many.pack()) == len(Prospects().pack())
+
+
+def test_what_has_to_be_read_first_must_be_earned_back() -> None:
+    """A text of 200 ids at 0.05 s each: 10 tokens, at a gain of two or so a round."""
+    state = AcceptanceState(prospects=Prospects(mean=0.8, weight=MOST))
+    rule = Marginal(W, lambda: replace(costs(0.02), reading=0.05))
+    gain = rule.worth(state.prospects).gain(W)
+    entry = rule.worth(state.prospects).rate * 200 * 0.05
+    assert 1.0 < gain < entry
+    enough = math.ceil(entry / gain)
+    assert rule.plan(state, Outlook(200, 0, enough)).decision == "draft"
+    assert rule.plan(state, Outlook(200, 0, enough - 1)).decision == "off"
+    begun = replace(state, prospects=replace(state.prospects, begun=True))
+    assert rule.plan(begun, Outlook(200, 0, 1)).decision == "draft", "it is paid once"
+    assert rule.plan(begun.anew(), Outlook(200, 0, 1)).decision == "off", "for every text"
+
+
+def test_a_text_that_has_gone_on_for_long_is_thought_to_go_on() -> None:
+    state = AcceptanceState(prospects=Prospects(mean=0.8, weight=MOST))
+    rule = Marginal(W, lambda: replace(costs(0.02), reading=0.05))
+    decisions = [rule.plan(state, Outlook(4000 + n, n)).decision for n in (0, 100, 1000)]
+    assert decisions[0] == "off"
+    assert decisions[-1] == "draft"
+
+
+def test_a_probe_pays_for_what_it_has_to_read() -> None:
+    """It comes after as many more rounds as that loses tokens, whoever waits for it."""
+    poor = Prospects(mean=0.05, weight=MOST)
+    costs_here = costs(0.5)
+
+    def first_probe(reading: float) -> int:
+        rule = Marginal(W, lambda: replace(costs_here, reading=reading))
+        plans = (rule.plan(AcceptanceState(prospects=replace(poor, idle=n)), Outlook(100)) for n in range(10_000))
+        return next(n for n, plan in enumerate(plans) if plan.decision != "off")
+
+    free, read = first_probe(0.0), first_probe(0.01)
+    rate = Marginal(W, lambda: costs_here).worth(poor).rate
+    assert read - free == pytest.approx(PROBE_ROUNDS * rate * 100 * 0.01, abs=2)
+
+
+def test_the_drafter_is_as_far_behind_as_rounds_went_by() -> None:
+    prospects = replace(Prospects(), idle=10, tokens=1.5)
+    assert prospects.unread(100) == 100
+    assert replace(prospects, begun=True).unread(100) == 15
+    assert replace(prospects, begun=True).unread(7) == 7
+    assert learned(Prospects(), PAID, STOOD).begun
+    assert not learned(Prospects(), OFF).begun
+    for known in (prospects, replace(prospects, begun=True)):
+        assert Prospects.unpack(known.pack()).begun == known.begun

@@ -113,6 +113,7 @@ class Seen(LiveCosts):
 
     def add(self, seen: Observation) -> None:
         self.rounds.append(seen)
+        super().add(seen)
 
 
 def watched(*rounds: tuple[Timing | None, int]) -> list[Observation]:
@@ -152,14 +153,44 @@ def test_on_shared_cores_a_step_costs_all_who_wait_for_it(drafters: int, share: 
     """Four steps for so many sessions together, beside a target that serves four at a pass."""
     costs = Seen(shared_cores=True)
     watch = RoundWatch(costs)
-    for _ in range(3):
+    for _ in range(4):
         watch.drafted(0.75, replace(ACCOUNT, sessions=drafters), 3)
         watch.verified(1.0, Timing(forwards=1, sessions=4, tokens=16), 3)
     seen = costs.rounds[-1]
-    assert seen.steps == 4
-    assert seen.work == pytest.approx(0.4 * share)
-    assert seen.drafting is not None
-    assert seen.drafting - seen.work == pytest.approx(0.25)  # the queue of 0.1 s costs nobody
+    assert (seen.work, seen.steps, seen.served) == (0.4, 4, drafters / 4)
+    assert seen.drafting == pytest.approx(0.65)  # the queue of 0.1 s costs nobody
+    profile = costs.profile()
+    assert profile.draft == pytest.approx(0.1 * share)
+    assert profile.fixed == pytest.approx(0.25)
+
+
+def test_on_shared_cores_a_drafter_that_nobody_has_seen_is_priced_by_the_load() -> None:
+    """As the prior has it of a pass, for all who would wait; a drafter that computes for itself is tried."""
+    for shared, price in ((False, 0.0), (True, 8 * NOMINAL.draft / NOMINAL.passes[0])):
+        costs = Seen(shared_cores=shared)
+        watch = RoundWatch(costs)
+        for _ in range(20):
+            watch.verified(1.0, Timing(forwards=1, sessions=8, tokens=8), 0)
+        profile = costs.profile()
+        assert profile.draft / profile.rounds[0] == pytest.approx(price, rel=0.2)
+
+
+def test_what_a_drafter_has_to_read_costs_all_who_share_the_cores() -> None:
+    """The target tells what an id may cost until the drafter has read some; then that does."""
+    costs = Seen(shared_cores=True)
+    first = RoundWatch(costs)
+    first.verified(1.0, Timing(forwards=1, forward=1.0, sessions=4, tokens=400), 0)
+    first.verified(1.0, Timing(forwards=1, sessions=4, tokens=4), 0)
+    stated = NOMINAL.draft / NOMINAL.passes[0]
+    assert costs.profile().reading == pytest.approx(4 * stated * 1.0 / 400)
+    first.drafted(0.9, replace(ACCOUNT, sessions=4, tokens=100), 3)
+    first.verified(1.0, Timing(forwards=1, sessions=4, tokens=7), 3)
+    costs._due = 0.0
+    assert costs.profile().reading == pytest.approx(4 * 0.4 / 100)
+    first.drafted(0.9, replace(ACCOUNT, sessions=4, tokens=3), 3)
+    first.verified(1.0, Timing(forwards=1, sessions=4, tokens=7), 3)
+    assert costs.rounds[-1].read == 0, "it had nothing to catch up with"
+    assert Seen().profile().reading == 0.0
 
 
 def test_on_shared_cores_all_sessions_wait_whoever_is_in_the_pass() -> None:
@@ -173,8 +204,8 @@ def test_on_shared_cores_all_sessions_wait_whoever_is_in_the_pass() -> None:
             watch.drafted(0.75, replace(ACCOUNT, sessions=16), 3)
             watch.verified(1.0, Timing(forwards=1, sessions=4, tokens=16), 3)
     seen = costs.rounds[-1]
-    assert (seen.sessions, seen.rows, seen.running) == (4.0, 16, 8.0)
-    assert seen.work == pytest.approx(0.4 * 2)
+    assert (seen.sessions, seen.rows, seen.running, seen.served) == (4.0, 16, 8.0, 4.0)
+    assert costs.profile().draft == pytest.approx(0.1 * 2)
     assert costs.running == 0
 
 
