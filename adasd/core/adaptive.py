@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -76,7 +77,7 @@ class Mean:
         return self.total / self.count if self.count else None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class AcceptanceState:
     """rejected_entropy: bits, of the candidates whose rejection ended a round (E_r; T_G is its mean).
 
@@ -94,15 +95,15 @@ class AcceptanceState:
         Copied candidates say nothing of the draft model's distances and entropies.
         """
         prospects = self.prospects.after(plan, draft, verdict)
-        if draft.copied:
-            return replace(self, prospects=prospects)
+        if draft.copied or not verdict.judgements:
+            return AcceptanceState(self.rejected_entropy, self.posterior, prospects)
         filed: dict[bool, list[float]] = {True: [], False: []}
         for judgement in verdict.judgements:
             if DISTANCE_ZERO < judgement.distance < DISTANCE_ONE:
                 label = judgement.accepted if labels == "own" else judgement.exact
                 filed[label].append(judgement.distance)
         entropy = self.rejected_entropy
-        if verdict.judgements and not verdict.judgements[-1].accepted:
+        if not verdict.judgements[-1].accepted:
             entropy = entropy.add(draft.entropies[len(verdict.judgements) - 1])
         return AcceptanceState(entropy, self.posterior.add(filed[True], filed[False]), prospects)
 
@@ -112,12 +113,13 @@ class AcceptanceState:
 
     def pack(self) -> bytes:
         """Little-endian, fixed size (PACKED_BYTES), 4-byte aligned so that `patches` stay small."""
+        return self._packed
+
+    @cached_property
+    def _packed(self) -> bytes:
         entropy = _NOW.entropy.pack(self.rejected_entropy.count, self.rejected_entropy.total)
-        parts = [_VERSION.pack(PACKED_VERSION, NODES), entropy]
-        for histogram in (self.posterior.accepted_samples, self.posterior.rejected_samples):
-            parts.append(_NOW.moments.pack(histogram.n, histogram.total, histogram.squares))
-            parts.append(histogram.counts.astype("<f4").tobytes())
-        return b"".join([*parts, self.prospects.pack()])
+        histograms = self.posterior.accepted_samples.packed, self.posterior.rejected_samples.packed
+        return b"".join([_VERSION.pack(PACKED_VERSION, NODES), entropy, *histograms, self.prospects.pack()])
 
     @classmethod
     def unpack(cls, packed: bytes) -> AcceptanceState:

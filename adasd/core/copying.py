@@ -33,7 +33,9 @@ class Copying:
         foreseen = foresee(context.array, min(room, self.rule.window))
         if foreseen is None:
             return drafted
-        drafted, worth = replace(drafted, foreseen=foreseen), self.rule.worth(state.prospects)
+        drafted, worth = replace(drafted, foreseen=foreseen), drafted.worth
+        if worth is None or worth.rate == 0.0:  # the worth of a probe knows no going rate
+            worth = self.rule.worth(state.prospects)
         copies, gain = worth.copied(state.prospects.foresight.standing(self._to_the_end(foreseen)))
         other = worth.gain(drafted.max_candidates) if drafted.decision == "draft" else 0.0
         if gain <= other:

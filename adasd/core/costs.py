@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -59,6 +59,11 @@ class CostProfile:
         return tuple(
             (self.fixed if k else 0.0) + k * self.draft + seconds + self.commit for k, seconds in enumerate(self.passes)
         )
+
+    @cached_property
+    def without_fixed(self) -> CostProfile:
+        """As if involving the drafter cost nothing."""
+        return replace(self, fixed=0.0)
 
     @cached_property
     def copied_rounds(self) -> tuple[float, ...]:

@@ -49,7 +49,7 @@ class Controller:
             return DraftPlan(0)
         room = self.limit - context.base - 1
         plan = self.stopping.plan(state.acceptance, Outlook(context.base, context.generated, room)).limited(room)
-        plan = replace(plan, coupled=self.verification.coupled)
+        plan = replace(plan, coupled=True) if self.verification.coupled else plan
         return plan if self.copying is None else self.copying.plan(plan, state.acceptance, context, room)
 
 

@@ -10,7 +10,9 @@ B-spline, which adds exactly WIDTH^2 / 4 to the variance wherever it falls; the 
 from __future__ import annotations
 
 import math
+import struct
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +29,8 @@ VANISHES = -700.0
 """Log density below which float64 itself would give 0."""
 
 _UNDERFLOWS = 1e-290
+_MOMENTS = struct.Struct("<Idd")
+HISTOGRAM_BYTES = _MOMENTS.size + 4 * NODES
 
 Counts = NDArray[np.float32]
 _POSITIONS = np.arange(-1, NODES - 1) * WIDTH
@@ -36,7 +40,7 @@ def _no_counts() -> Counts:
     return np.zeros(NODES, dtype=np.float32)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Histogram:
     """Samples in [0, 1]. counts: float32 [NODES]; total, squares: sum and sum of squares of the n samples."""
 
@@ -61,6 +65,11 @@ class Histogram:
             counts[node : node + 3] += (0.5 * (0.5 - f) ** 2, 0.75 - f * f, 0.5 * (0.5 + f) ** 2)
         squares = self.squares + math.fsum(s * s for s in samples)
         return Histogram(self.n + len(samples), self.total + math.fsum(samples), squares, counts)
+
+    @cached_property
+    def packed(self) -> bytes:
+        """n, total, squares and counts, little-endian: HISTOGRAM_BYTES."""
+        return _MOMENTS.pack(self.n, self.total, self.squares) + self.counts.astype("<f4").tobytes()
 
     @property
     def bandwidth(self) -> float:

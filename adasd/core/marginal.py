@@ -44,7 +44,7 @@ class Marginal:
 
     def _probe_length(self, worth: Worth) -> int:
         """What would be drafted if involving the drafter cost nothing; at least one."""
-        free = replace(worth, costs=replace(worth.costs, fixed=0.0))
+        free = replace(worth, costs=worth.costs.without_fixed)
         length, stands = 1, worth.mean
         while length < self.window and free.goes_on(length, stands, self.window):
             length, stands = length + 1, stands * worth.mean

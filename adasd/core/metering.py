@@ -108,26 +108,23 @@ class CostMeter:
     def after(self, seen: Observation) -> CostMeter:
         """The meter once it has seen another round."""
         sharing = max(1.0, seen.sessions)
-        aged = ((rows, average.aged(SHAPE_HORIZON * sharing)) for rows, average in self.shape.items())
-        shape = {rows: average for rows, average in aged if average.weight > FORGOTTEN}
-        meter = replace(self, shape=shape, fixed=self.fixed.aged(HORIZON), draft=self.draft.aged(HORIZON))
         rows = seen.candidates + 1 if seen.rows is None else max(seen.rows, seen.candidates + 1)
-        meter = meter._verified(grouped(rows), seen.verify, sharing)._shared(seen, sharing)
-        meter = replace(meter, commit=meter.commit.add(seen.commit, HORIZON))
-        if seen.drafting is not None:
-            meter = replace(meter, fixed=meter.fixed.add(max(0.0, seen.drafting - seen.work), HORIZON))
-            meter = replace(meter, served=meter.served.add(max(1.0, seen.served), HORIZON))._read(seen)
-        return replace(meter, draft=meter.draft.add(seen.work / seen.steps, HORIZON)) if seen.steps else meter
+        meter = self._met(seen, sharing)._verified(grouped(rows), seen.verify, sharing)
+        return meter if seen.drafting is None else meter._drafted(seen, seen.drafting)
 
     def prefilled(self, seconds: float, ids: int) -> CostMeter:
         """The meter once the target has read ids of prompts in that time."""
         return replace(self, prompts=self.prompts.add(seconds / ids, HORIZON)) if ids >= MANY else self
 
-    def _read(self, seen: Observation) -> CostMeter:
-        if seen.read < MANY:
-            return self
-        seconds = max(0.0, seen.work - seen.candidates * self.draft.otherwise(0.0))
-        return replace(self, reading=self.reading.add(seconds / seen.read, HORIZON))
+    def _drafted(self, seen: Observation, seconds: float) -> CostMeter:
+        reading = max(0.0, seen.work - seen.candidates * self.draft.otherwise(0.0))
+        return replace(
+            self,
+            fixed=self.fixed.add(max(0.0, seconds - seen.work), HORIZON),
+            draft=self.draft.add(seen.work / seen.steps, HORIZON) if seen.steps else self.draft,
+            served=self.served.add(max(1.0, seen.served), HORIZON),
+            reading=self.reading.add(reading / seen.read, HORIZON) if seen.read >= MANY else self.reading,
+        )
 
     def _verified(self, rows: int, seconds: float, sharing: float) -> CostMeter:
         expected = _stated_once(self.prior, rows)
@@ -137,12 +134,21 @@ class CostMeter:
         shape = shape.add(ratio / level.value, SHAPE_HORIZON * sharing)
         return replace(self, level=level, shape={**self.shape, rows: shape})
 
-    def _shared(self, seen: Observation, sharing: float) -> CostMeter:
-        horizon, running = LEVEL_HORIZON * sharing, sharing if seen.running is None else max(sharing, seen.running)
-        apart = seen.running is not None and seen.candidates > 0 and not seen.copied
-        together = self.together.add(sharing, horizon) if apart else self.together.aged(SHAPE_HORIZON * sharing)
-        turns = seen.running is not None
-        return replace(self, sessions=self.sessions.add(running, horizon), together=together, turns=turns)
+    def _met(self, seen: Observation, sharing: float) -> CostMeter:
+        """Whoever was in the pass, and one round later than all that was known."""
+        horizon, memory, turns = LEVEL_HORIZON * sharing, SHAPE_HORIZON * sharing, seen.running is not None
+        aged = ((rows, average.aged(memory)) for rows, average in self.shape.items())
+        apart = turns and seen.candidates > 0 and not seen.copied
+        return replace(
+            self,
+            shape={rows: average for rows, average in aged if average.weight > FORGOTTEN},
+            fixed=self.fixed.aged(HORIZON),
+            draft=self.draft.aged(HORIZON),
+            commit=self.commit.add(seen.commit, HORIZON),
+            sessions=self.sessions.add(max(sharing, seen.running or 0.0), horizon),
+            together=self.together.add(sharing, horizon) if apart else self.together.aged(memory),
+            turns=turns,
+        )
 
     def profile(self) -> CostProfile:
         """The costs now."""

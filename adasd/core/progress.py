@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from adasd.core.acceptance import Labels
@@ -46,7 +46,12 @@ class Counters:
         )
 
     def as_dict(self) -> dict[str, int | float]:
-        return asdict(self)
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    def since(self, before: Counters) -> dict[str, int | float]:
+        """Those that have changed."""
+        old = before.as_dict()
+        return {name: value for name, value in self.as_dict().items() if value != old[name]}
 
     @classmethod
     def restored(cls, stored: Mapping[str, float]) -> Counters:

@@ -101,14 +101,16 @@ class Prospects:
             return self
         costs, share = plan.worth.costs, 1.0 / RATE_ROUNDS
         work = (costs.copied_rounds if draft.copied else costs.rounds)[len(draft)] / costs.rounds[0]
+        asked = plan.max_candidates > 0 and not draft.copied
         new = replace(
             self,
             tokens=self.tokens + share * (len(verdict.tokens) - self.tokens),
             work=self.work + share * (work - self.work),
+            idle=self.idle if asked else self.idle + 1,
             foresight=self.foresight.after(plan.foreseen, verdict.tokens),
         )
-        if plan.max_candidates == 0 or draft.copied:
-            return replace(new, idle=self.idle + 1)
+        if not asked:
+            return new
         accepted = [judgement.accepted for judgement in verdict.judgements]
         return new._filed(draft.entropies, accepted)._averaged(accepted or [False])
 

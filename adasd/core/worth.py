@@ -47,7 +47,8 @@ class Worth:
     def __post_init__(self) -> None:
         if len(self.acceptance) != ENTROPY_NODES:
             raise InvalidRequest(f"acceptance must have {ENTROPY_NODES} nodes", "plan.worth.acceptance")
-        if not all(0.0 <= probability <= 1.0 for probability in (self.mean, *self.acceptance)):
+        given = self.mean, *self.acceptance
+        if not (min(given) >= 0.0 and max(given) <= 1.0 and not math.isnan(sum(given))):
             raise InvalidRequest("acceptance and its mean must be probabilities", "plan.worth.acceptance")
         if not 0.0 <= self.rate < math.inf:
             raise InvalidRequest("rate must be finite and not negative", "plan.worth.rate")

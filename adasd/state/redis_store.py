@@ -7,7 +7,6 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
-from importlib import resources
 from typing import Any, TypeVar
 
 from redis.exceptions import RedisError
@@ -27,6 +26,7 @@ from adasd.state.record import (
     stored_tail,
     take_over_arguments,
 )
+from adasd.state.scripts import Scripts
 
 T = TypeVar("T")
 _NOTHING = nullcontext()
@@ -65,7 +65,7 @@ class RedisStore(SessionStore):
         self._client = connect(url, self._settings)
         self._announcements = Announcements(url, self._settings)
         names = ("create", "renew", "take_over", "commit", "load", "tail")
-        self._scripts = {name: self._client.register_script(_source(f"{name}.lua")) for name in names}
+        self._scripts = Scripts(self._client, names, self._settings.deadline)
         self.lease = self._settings.lease
         self._running: set[asyncio.Task[Any]] = set()
         self._closed = False
@@ -115,7 +115,7 @@ class RedisStore(SessionStore):
         """begins: new work, which need not wait for a store that is away."""
 
         def call() -> Awaitable[Any]:
-            return self._scripts[script](keys.all, arguments)
+            return self._scripts.call(script, keys.all, arguments)
 
         settings = self._settings
         patience = min(settings.refuse_after, settings.deadline) if begins else settings.deadline
@@ -173,10 +173,6 @@ class RedisStore(SessionStore):
             raise known from error
         self._outage.answered()
         return answer
-
-
-def _source(script: str) -> str:
-    return resources.files("adasd.state").joinpath("lua", script).read_text()
 
 
 def _checked(reply: bytes) -> str:

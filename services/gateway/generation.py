@@ -91,6 +91,6 @@ def _commit(ownership: Ownership, verdict: Verdict, old: GenerationState, new: G
         round_number=old.counters.rounds,
         tokens=verdict.tokens,
         patches=tuple(patches(old.acceptance.pack(), new.acceptance.pack())),
-        counters=new.counters.as_dict(),
+        counters=new.counters.since(old.counters),
         finish_reason=new.finish_reason,
     )

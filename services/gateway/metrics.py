@@ -185,21 +185,26 @@ class GatewayMetrics:
 
     @_harmless
     def round(self, step: Round, rules: Rules) -> None:
-        judgements, method = step.verdict.judgements, (rules.stopping, rules.acceptance)
+        method = rules.stopping, rules.acceptance
         self._rounds.labels(*method).inc()
-        self._drafts.labels(*method).inc(len(step.draft) > 0)
-        self._drafted.labels(*method).inc(len(step.draft))
         self._block.observe(len(step.draft))
+        self._generated.inc(len(step.verdict.tokens))
+        if len(step.draft):
+            self._candidates(step, method)
+        self._decisions.labels(step.plan.decision).inc()
+        if step.plan.worth is not None:
+            self._weighed(step.plan.worth)
+
+    def _candidates(self, step: Round, method: tuple[str, str]) -> None:
+        judgements = step.verdict.judgements
+        self._drafts.labels(*method).inc()
+        self._drafted.labels(*method).inc(len(step.draft))
         self._accepted.labels(*method).inc(step.verdict.accepted)
         for position in range(step.verdict.accepted):
             self._per_position.labels(position).inc()
         self._copied.labels(*method).inc(len(step.draft) if step.draft.copied else 0)
         self._relaxed.labels(*method).inc(sum(judgement.relaxed for judgement in judgements))
         self._floored.inc(sum(judgement.floored for judgement in judgements))
-        self._generated.inc(len(step.verdict.tokens))
-        self._decisions.labels(step.plan.decision).inc()
-        if step.plan.worth is not None:
-            self._weighed(step.plan.worth)
 
     def _weighed(self, worth: Worth) -> None:
         if worth.rate > 0.0:

@@ -105,8 +105,10 @@ class RemoteVerifier:
         self, context: Context, round_number: int, question: Callable[[ContextDelta], VerifyRequest]
     ) -> VerifyReply:
         """On the stream there is; no longer than an attempt may take if there is another replica to ask."""
+        if not self._stream.can_move:
+            return await self._stream.ask(context, round_number, question)
         try:
-            async with asyncio.timeout(self._options.verify_attempt if self._stream.can_move else None):
+            async with asyncio.timeout(self._options.verify_attempt):
                 return await self._stream.ask(context, round_number, question)
         except TimeoutError:
             raise DeadlineExceeded(f"no verdict within {self._options.verify_attempt:g} s") from None
