@@ -21,6 +21,8 @@ then thought cheap; in a shared one everybody waits for the block of one, and se
 come apart. It costs little where candidates are nearly free, and next to nothing where they are dear."""
 MANY = 16
 """Ids whose reading tells what one costs."""
+AGEING_ROUNDS = 8
+"""Between two times that all numbers of rows are made to count less."""
 FORGOTTEN = 0.25
 """Weight at which a number of rows counts as never seen."""
 
@@ -104,6 +106,7 @@ class CostMeter:
     reading: Average = Average()
     prompts: Average = Average()
     turns: bool = False
+    rounds: int = 0
 
     def after(self, seen: Observation) -> CostMeter:
         """The meter once it has seen another round."""
@@ -137,11 +140,11 @@ class CostMeter:
     def _met(self, seen: Observation, sharing: float) -> CostMeter:
         """Whoever was in the pass, and one round later than all that was known."""
         horizon, memory, turns = LEVEL_HORIZON * sharing, SHAPE_HORIZON * sharing, seen.running is not None
-        aged = ((rows, average.aged(memory)) for rows, average in self.shape.items())
         apart = turns and seen.candidates > 0 and not seen.copied
         return replace(
             self,
-            shape={rows: average for rows, average in aged if average.weight > FORGOTTEN},
+            shape=self.shape if self.rounds % AGEING_ROUNDS else self._aged(memory / AGEING_ROUNDS),
+            rounds=self.rounds + 1,
             fixed=self.fixed.aged(HORIZON),
             draft=self.draft.aged(HORIZON),
             commit=self.commit.add(seen.commit, HORIZON),
@@ -149,6 +152,10 @@ class CostMeter:
             together=self.together.add(sharing, horizon) if apart else self.together.aged(memory),
             turns=turns,
         )
+
+    def _aged(self, memory: float) -> dict[int, Average]:
+        aged = ((rows, average.aged(memory)) for rows, average in self.shape.items())
+        return {rows: average for rows, average in aged if average.weight > FORGOTTEN}
 
     def profile(self) -> CostProfile:
         """The costs now."""

@@ -139,20 +139,22 @@ class RedisStore(SessionStore):
     async def _repeated(self, call: Callable[[], Awaitable[T]], patience: float) -> T:
         """The answer, or StoreAway once the store has been away for so many seconds."""
         self._outage.require(patience)
-        begin, pause, why = time.monotonic(), self._settings.backoff, None
+        begin = time.monotonic()
         try:
-            async with asyncio.timeout(self._settings.deadline):
-                while True:
+            return await self._attempt(call)  # which `Scripts` gives no longer than a whole operation may take
+        except ServiceUnavailable as error:
+            why = error
+        pause = self._settings.backoff
+        try:
+            async with asyncio.timeout(begin + self._settings.deadline - time.monotonic()):
+                while self._outage.seconds < patience:
+                    await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+                    pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
                     try:
                         return await self._attempt(call)
                     except ServiceUnavailable as error:
                         why = error
-                        if self._outage.seconds >= patience:
-                            break
-                    await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-                    pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
         except TimeoutError:
-            why = why or ServiceUnavailable("no answer in time")
             self._outage.failed(begin, why)
         raise StoreAway(self._outage.seconds) from why
 

@@ -9,9 +9,7 @@ mean acceptance length   1 + sum(rate(adasd_spec_decode_num_accepted_tokens_tota
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import wraps
 from typing import Concatenate, Literal, ParamSpec
 
@@ -224,14 +222,7 @@ class GatewayMetrics:
         if state.acceptance.posterior.ready(1):
             self._prior.observe(state.acceptance.posterior.prior)
 
-    @contextmanager
-    def timed(self, step: Step) -> Iterator[Callable[[], float]]:
-        """Time a step of a round that succeeds. Gives what it took, in seconds, once it is over."""
-        begin, took = time.perf_counter(), 0.0
-        yield lambda: took
-        took = time.perf_counter() - begin
-        self._observe(step, took)
-
     @_harmless
-    def _observe(self, step: Step, seconds: float) -> None:
+    def took(self, step: Step, seconds: float) -> None:
+        """What a step of a round took that succeeded."""
         self._steps[step].observe(seconds)

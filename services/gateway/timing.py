@@ -34,10 +34,11 @@ class TimedDrafter:
     async def propose(self, context: Context, plan: DraftPlan, round_number: int) -> Draft:
         if plan.max_candidates == 0:
             return await self.inner.propose(context, plan, round_number)
-        with self.metrics.timed("draft") as took, self.times.step("draft", round_number) as step:
+        with self.times.step("draft", round_number) as step:
             draft = await self.inner.propose(context, plan, round_number)
             step.told = self.inner.timing
-        self.watch.drafted(took(), self.inner.timing, len(draft))
+        self.metrics.took("draft", step.seconds)
+        self.watch.drafted(step.seconds, self.inner.timing, len(draft))
         return draft
 
     async def close(self) -> None:
@@ -56,10 +57,11 @@ class TimedVerifier:
         return self.inner.timing
 
     async def verify(self, context: Context, draft: Draft, state: AcceptanceState, round_number: int) -> Verdict:
-        with self.metrics.timed("verify") as took, self.times.step("verify", round_number) as step:
+        with self.times.step("verify", round_number) as step:
             verdict = await self.inner.verify(context, draft, state, round_number)
             step.told = self.inner.timing
-        self.watch.verified(took(), self.inner.timing, len(draft))
+        self.metrics.took("verify", step.seconds)
+        self.watch.verified(step.seconds, self.inner.timing, len(draft))
         return verdict
 
     async def close(self) -> None:
@@ -73,7 +75,8 @@ class TimedStore:
     times: RoundTimes
 
     async def commit(self, commit: Commit) -> int:
-        with self.metrics.timed("commit"), self.times.step("commit", commit.round_number) as step:
+        with self.times.step("commit", commit.round_number) as step:
             followers = await self.inner.commit(commit)
             step.bytes = ID_BYTES * len(commit.tokens) + sum(len(patch) for _, patch in commit.patches)
+        self.metrics.took("commit", step.seconds)
         return followers

@@ -87,8 +87,7 @@ def test_whatever_is_broken_nothing_raises() -> None:
     metrics.tokens(2, 0.1)
     metrics.round(None, Rules())
     metrics.learned(None)
-    with metrics.timed("draft"):
-        pass
+    metrics.took("draft", 0.1)
 
 
 async def test_without_candidates_there_is_no_rate(gateway: Gateway) -> None:
