@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 import uvicorn
+import uvloop
 
 from adasd.core.errors import AdasdError, InvalidRequest, ServiceUnavailable
 from adasd.core.messages import ModelInfo
@@ -192,7 +193,7 @@ def main() -> None:
         if tracing is not OFF:
             mark_logs(tracing, LINE.format("%(request)s %(trace)s"))
         try:
-            asyncio.run(serve(settings, metrics, tracing))
+            uvloop.run(serve(settings, metrics, tracing))
         finally:
             tracing.close()
     except AdasdError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import sys
@@ -10,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
+import uvloop
 from prometheus_client import CollectorRegistry, start_http_server
 
 from adasd.core.errors import AdasdError
@@ -60,14 +60,14 @@ def _serve_or_follow(
     ranks = Ranks.read(os.environ)
     if ranks.size == 1:
         loader = partial(load_model, settings.model, role, settings.runtime)
-        asyncio.run(_serve(settings, name, service, loader))
+        uvloop.run(_serve(settings, name, service, loader))
         return
     member = join_ranks(settings.model, role, settings.runtime, ranks)
     if ranks.rank > 0:
         member.follow()
         return
     try:
-        asyncio.run(_serve(settings, name, service, member.lead))
+        uvloop.run(_serve(settings, name, service, member.lead))
     finally:
         member.end()
 
