@@ -56,6 +56,8 @@ _LAYOUTS = {1: _Layout("Q", 0), 2: _Layout("Q", FORMER_BYTES), PACKED_VERSION: _
 """Version 1 knew no prospects, version 2 foresaw nothing."""
 PACKED_BYTES = _NOW.size
 _WORD = 4
+NEAR_WORDS = 8
+"""Unchanged words between two patches that cost less than another patch."""
 
 UNWEIGHED = DraftPlan(0)
 """A plan of a rule that weighs no costs, from which nothing is learned about them."""
@@ -147,9 +149,14 @@ def _unpack_histogram(packed: bytes, layout: _Layout, which: int) -> Histogram:
 
 
 def patches(old: bytes, new: bytes) -> Iterator[tuple[int, bytes]]:
-    """What changed between two packed states of equal size: (offset, bytes), neighbouring words joined."""
+    """What changed between two packed states of equal size: (offset, bytes), words near each other joined."""
     before, after = (np.frombuffer(packed, dtype="<u4") for packed in (old, new))
-    changed = np.flatnonzero(before != after)
-    for run in np.split(changed, np.flatnonzero(np.diff(changed) > 1) + 1) if len(changed) else ():
-        start, end = int(run[0]) * _WORD, (int(run[-1]) + 1) * _WORD
-        yield start, new[start:end]
+    start = end = -NEAR_WORDS - 1
+    for word in np.flatnonzero(before != after).tolist():
+        if word - end > NEAR_WORDS:
+            if end > start:
+                yield start * _WORD, new[start * _WORD : end * _WORD]
+            start = word
+        end = word + 1
+    if end > start:
+        yield start * _WORD, new[start * _WORD : end * _WORD]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adasd.core.adaptive import PACKED_BYTES, AcceptanceState, patches
+from adasd.core.adaptive import NEAR_WORDS, PACKED_BYTES, AcceptanceState, patches
 from adasd.core.costs import NOMINAL
 from adasd.core.density import NODES
 from adasd.core.progress import Counters, GenerationState
@@ -141,10 +141,19 @@ def test_counters() -> None:
     assert Counters().acceptance_rate is None
 
 
-def test_patches_join_neighbours_and_nothing_else() -> None:
-    old, new = bytearray(32), bytearray(32)
-    for offset in (4, 8, 16):
-        new[offset] = 1
-    found = list(patches(bytes(old), bytes(new)))
-    assert found == [(4, bytes(new[4:12])), (16, bytes(new[16:20]))]
-    assert list(patches(bytes(new), bytes(new))) == []
+def test_patches_join_what_is_near_and_nothing_else() -> None:
+    size, apart = 400, 4 * (NEAR_WORDS + 1)
+    old = bytes(size)
+    for changed in ([0], [4, 8, 16], [0, apart], [0, apart + 4], [size - 4], [0, size - 4], [4, 8 + apart, 12 + apart]):
+        new = bytearray(size)
+        for offset in changed:
+            new[offset] = 1
+        runs: list[list[int]] = []
+        for offset in changed:
+            if runs and offset - runs[-1][-1] <= apart:
+                runs[-1].append(offset)
+            else:
+                runs.append([offset])
+        expected = [(run[0], bytes(new[run[0] : run[-1] + 4])) for run in runs]
+        assert list(patches(old, bytes(new))) == expected
+    assert list(patches(old, old)) == []
