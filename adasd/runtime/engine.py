@@ -7,8 +7,8 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from adasd.core.errors import AdasdError, Overloaded, ServiceUnavailable
@@ -42,6 +42,7 @@ class Engine:
         cores: SharedCores | None = None,
     ) -> None:
         self._device, self._replica, self._capacity, self._stepped = device, replica, capacity, stepped
+        self._answers: list[tuple[asyncio.Future[Any], Any, Timing]] = []
         self._arrived: deque[tuple[Work[Any], Callable[[Any, Timing], None], Callable[[], bool]]] = deque()
         self._lock = threading.Lock()
         self._gathering, self._cores = Gathering(), cores or SharedCores()
@@ -55,21 +56,16 @@ class Engine:
         """
         if self._in_hand >= self._capacity:
             raise Overloaded(f"{self._in_hand} messages are in hand")
-        future: Future[tuple[T, Timing]] = Future()
+        answer: asyncio.Future[tuple[T, Timing]] = asyncio.get_running_loop().create_future()
 
         def done(result: T | BaseException, timing: Timing) -> None:
             self._gathering.answered()
-            if future.cancelled():
-                return
-            if isinstance(result, BaseException):
-                future.set_exception(result)
-            else:
-                future.set_result((result, timing))
+            self._answers.append((answer, result, timing))
 
         self._in_hand += 1
         try:
-            self._arrive(work, done, lambda: future.cancelled() or cancelled())
-            return await asyncio.wrap_future(future)
+            self._arrive(work, done, lambda: answer.cancelled() or cancelled())
+            return await answer
         finally:
             self._in_hand -= 1
 
@@ -100,6 +96,7 @@ class Engine:
         except Exception:
             logger.exception("a step failed")
             self._replica.batcher.fail(AdasdError("internal error"))
+        self._tell()
         self._gathering.ended(time.perf_counter() - began)
         with self._lock:
             self._stepping = bool(self._replica.batcher.jobs or self._arrived)
@@ -117,4 +114,22 @@ class Engine:
         """The device was shut down: nobody is left waiting."""
         self._begin()
         self._replica.batcher.fail(ServiceUnavailable("the device is shut down"))
+        self._tell()
         self._stepping = False
+
+    def _tell(self) -> None:
+        """Wake whoever waits, once for all that a step has answered: the loop and this thread take turns at Python."""
+        answers, self._answers = self._answers, []
+        if answers:
+            with suppress(RuntimeError):  # the loop has ended, and nobody waits
+                answers[0][0].get_loop().call_soon_threadsafe(_settle, answers)
+
+
+def _settle(answers: Sequence[tuple[asyncio.Future[Any], Any, Timing]]) -> None:
+    for answer, result, timing in answers:
+        if answer.done():  # given up on
+            continue
+        if isinstance(result, BaseException):
+            answer.set_exception(result)
+        else:
+            answer.set_result((result, timing))
