@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -56,6 +56,8 @@ _LAYOUTS = {1: _Layout("Q", 0), 2: _Layout("Q", FORMER_BYTES), PACKED_VERSION: _
 """Version 1 knew no prospects, version 2 foresaw nothing."""
 PACKED_BYTES = _NOW.size
 _WORD = 4
+UNPACKED = 64
+"""States that are known by their bytes: a message's is checked where it comes in and read where it is judged."""
 NEAR_WORDS = 8
 """Unchanged words between two patches that cost less than another patch."""
 
@@ -124,6 +126,7 @@ class AcceptanceState:
         return b"".join([_VERSION.pack(PACKED_VERSION, NODES), entropy, *histograms, self.prospects.pack()])
 
     @classmethod
+    @lru_cache(maxsize=UNPACKED)
     def unpack(cls, packed: bytes) -> AcceptanceState:
         """The inverse of `pack`, of earlier versions too. Raises ValueError for another version or size."""
         if len(packed) < _VERSION.size:

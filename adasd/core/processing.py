@@ -14,6 +14,9 @@ import numpy as np
 from adasd.core.grammar import BoolArray, Progress
 from adasd.core.types import PLAIN, FloatArray, IntArray, Processing
 
+_NO_IDS = np.zeros(0, dtype=np.int64)
+_NO_COUNTS = np.zeros(0)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Edits:
@@ -92,10 +95,11 @@ class Processor:
         self._progress, self._text = progress, ids[prompt_length:]
         self._plain = processing == PLAIN
         self._generated = max(0, len(ids) - prompt_length)
-        counted = ids if processing.repetition_penalty != 1.0 else ids[prompt_length:]
-        self._seen = np.unique(np.array(counted if processing.penalises else (), dtype=np.int64))
-        self._counts = np.zeros(len(self._seen))
+        self._seen, self._counts = _NO_IDS, _NO_COUNTS
         if processing.penalises:
+            counted = ids if processing.repetition_penalty != 1.0 else ids[prompt_length:]
+            self._seen = np.unique(np.array(counted, dtype=np.int64))
+            self._counts = np.zeros(len(self._seen))
             generated, counts = np.unique(np.array(ids[prompt_length:], dtype=np.int64), return_counts=True)
             self._counts[np.searchsorted(self._seen, generated)] = counts
 

@@ -6,7 +6,6 @@ Whether the values make sense to a model (ids within the vocabulary, a block wit
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
 from typing import NamedTuple
 
 from adasd.core.context import pack_ids, unpack_ids
@@ -150,7 +149,14 @@ def decode_verify_reply(message: verifier_pb2.VerifyReply) -> VerifyReply:
 
 
 def _encode_timing(timing: Timing) -> common_pb2.Timing:
-    return common_pb2.Timing(**asdict(timing))
+    return common_pb2.Timing(
+        forwards=timing.forwards,
+        queue=timing.queue,
+        forward=timing.forward,
+        rules=timing.rules,
+        sessions=timing.sessions,
+        tokens=timing.tokens,
+    )
 
 
 def _decode_timing(message: common_pb2.Timing) -> Timing:

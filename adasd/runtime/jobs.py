@@ -126,23 +126,20 @@ class Job(Generic[T]):
     ) -> None:
         self._steps, self._done, self.cancelled = steps, done, cancelled
         self.next: Pass | None = None
-        self._timing = Timing()
+        self._forwards = self._sessions = self._tokens = 0
+        self._queue = self._forward = self._rules = 0.0
 
     def count(self, queue: float, forward: float, sessions: int, tokens: int) -> None:
         """It took part in a pass with so many sessions and tokens, its own included; seconds before it and in it."""
-        was = self._timing
-        self._timing = Timing(
-            was.forwards + 1,
-            was.queue + queue,
-            was.forward + forward,
-            was.rules,
-            was.sessions + sessions,
-            was.tokens + tokens,
-        )
+        self._forwards += 1
+        self._queue += queue
+        self._forward += forward
+        self._sessions += sessions
+        self._tokens += tokens
 
     def spent(self, rules: float) -> None:
         """Seconds of sampling or judging."""
-        self._timing = replace(self._timing, rules=self._timing.rules + rules)
+        self._rules += rules
 
     def advance(self, outcome: Any) -> bool:
         """Hand over what came of the last pass (None at first); whether the job wants another."""
@@ -164,4 +161,5 @@ class Job(Generic[T]):
     def finish(self, result: T | BaseException) -> None:
         """End the job with this."""
         self._steps.close()
-        self._done(result, self._timing)
+        account = self._forwards, self._queue, self._forward, self._rules, self._sessions, self._tokens
+        self._done(result, Timing(*account))

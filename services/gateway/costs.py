@@ -43,13 +43,15 @@ class LiveCosts:
 
     prior: the stated ones, where they start from. shared_cores: drafter and verifier compute on the same ones, so that
     while one has its turn the sessions of the other wait. Many streams weigh the same costs: they are worked out once
-    in REFRESH_ROUNDS of theirs, and once in REFRESH_SECONDS.
+    in REFRESH_ROUNDS of theirs, and once in REFRESH_SECONDS. What rounds took is put down when it comes, and reckoned
+    with once no block waits for that (`digest`), or when the costs are asked for.
     """
 
     def __init__(self, prior: CostProfile = NOMINAL, shared_cores: bool = False) -> None:
         self.prior, self.shared_cores = prior, shared_cores
         self._meter = CostMeter(prior)
         self._profile = self._meter.profile()
+        self._seen: list[Observation] = []
         self._added, self._due = 0, 0.0
         self.running = 0
 
@@ -66,12 +68,19 @@ class LiveCosts:
         self._meter = self._meter.prefilled(seconds, ids)
 
     def add(self, seen: Observation) -> None:
-        self._meter = self._meter.after(seen)
+        self._seen.append(seen)
         self._added += 1
+
+    def digest(self) -> None:
+        """Reckon with the rounds that were put down."""
+        seen, self._seen = self._seen, []
+        for one in seen:
+            self._meter = self._meter.after(one)
 
     def profile(self) -> CostProfile:
         """A `CostSource`."""
         if self._added >= REFRESH_ROUNDS or (self._added and time.monotonic() >= self._due):
+            self.digest()
             self._profile, self._added = self._meter.profile(), 0
             self._due = time.monotonic() + REFRESH_SECONDS
         return self._profile

@@ -17,6 +17,11 @@ from services.gateway.ports import Drafter, Verifier
 
 Block = tuple[DraftPlan, Draft, Verdict]
 
+TURNS_TO_SEND = 3
+"""Of the event loop, until a block that begins has been planned and handed to its stream, and by that to the network.
+Rounds of other sessions end in the same turns: all their messages are out before the first of them is committed.
+"""
+
 
 async def generate(
     context: Context,
@@ -49,7 +54,8 @@ async def generate(
             new = state.after(draft, verdict, controller.verification.labels, finish, plan)
             context.extend(verdict.tokens)
             block = begin(new)
-            await asyncio.sleep(0)  # its message goes out first: the models wait for it, nobody else does yet
+            for _ in range(TURNS_TO_SEND):  # its message goes out first: the models wait for it, nobody else does yet
+                await asyncio.sleep(0)
             await store.commit(_commit(ownership, verdict, state, new))
             state = new
             yield Round(plan, draft, verdict, state)

@@ -140,6 +140,7 @@ class Telling:
             )
             async for step in await stack.enter_async_context(aclosing(steps)):
                 engine.metrics.round(step, self.session.rules)
+                engine.costs.digest()
                 if self.session.learns_from_others:
                     engine.lessons.add(self.session.id, step)
                 self.times.committed(step)
