@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 
@@ -56,8 +56,6 @@ _LAYOUTS = {1: _Layout("Q", 0), 2: _Layout("Q", FORMER_BYTES), PACKED_VERSION: _
 """Version 1 knew no prospects, version 2 foresaw nothing."""
 PACKED_BYTES = _NOW.size
 _WORD = 4
-UNPACKED = 64
-"""States that are known by their bytes: a message's is checked where it comes in and read where it is judged."""
 NEAR_WORDS = 8
 """Unchanged words between two patches that cost less than another patch."""
 
@@ -126,22 +124,31 @@ class AcceptanceState:
         return b"".join([_VERSION.pack(PACKED_VERSION, NODES), entropy, *histograms, self.prospects.pack()])
 
     @classmethod
-    @lru_cache(maxsize=UNPACKED)
     def unpack(cls, packed: bytes) -> AcceptanceState:
         """The inverse of `pack`, of earlier versions too. Raises ValueError for another version or size."""
-        if len(packed) < _VERSION.size:
-            raise ValueError(f"packed acceptance state has {len(packed)} bytes, expected {PACKED_BYTES}")
-        version, nodes = _VERSION.unpack_from(packed)
-        layout = _LAYOUTS.get(version)
-        if layout is None or nodes != NODES or len(packed) != layout.size:
-            raise ValueError(
-                f"acceptance state of version {version}, {nodes} nodes and {len(packed)} bytes;"
-                f" this is {PACKED_VERSION}, {NODES}, {PACKED_BYTES}"
-            )
+        layout = _layout(packed)
         entropy = Mean(*layout.entropy.unpack_from(packed, _VERSION.size))
         accepted, rejected = (_unpack_histogram(packed, layout, which) for which in (0, 1))
         prospects = Prospects.unpack(packed[-layout.prospects :]) if layout.prospects else Prospects()
         return cls(entropy, Posterior(accepted, rejected), prospects)
+
+
+def require_packed(packed: bytes) -> None:
+    """Raises ValueError for what `AcceptanceState.unpack` does not take, without taking it apart."""
+    _layout(packed)
+
+
+def _layout(packed: bytes) -> _Layout:
+    if len(packed) < _VERSION.size:
+        raise ValueError(f"packed acceptance state has {len(packed)} bytes, expected {PACKED_BYTES}")
+    version, nodes = _VERSION.unpack_from(packed)
+    layout = _LAYOUTS.get(version)
+    if layout is None or nodes != NODES or len(packed) != layout.size:
+        raise ValueError(
+            f"acceptance state of version {version}, {nodes} nodes and {len(packed)} bytes;"
+            f" this is {PACKED_VERSION}, {NODES}, {PACKED_BYTES}"
+        )
+    return layout
 
 
 def _unpack_histogram(packed: bytes, layout: _Layout, which: int) -> Histogram:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from adasd.core.adaptive import AcceptanceState
-from adasd.core.costs import CostSource, nominal
+from adasd.core.costs import CostProfile, CostSource, nominal
 from adasd.core.outlook import NOTHING_KNOWN, Outlook
 from adasd.core.prospects import Prospects
 from adasd.core.types import DraftPlan
@@ -24,31 +25,53 @@ class Marginal:
 
     def worth(self, prospects: Prospects) -> Worth:
         """What candidates are expected to earn at the going rate, whatever their entropy."""
-        costs = self.costs()
-        speed = max(prospects.speed, best_speed(prospects.mean, costs.rounds, self.window))
-        level = (prospects.mean,) * ENTROPY_NODES  # without candidates nobody asks what their entropy foretells
-        return Worth(level, prospects.mean, speed / costs.rounds[0], costs)
+        return self._weighed(prospects).worth
+
+    def _weighed(self, prospects: Prospects) -> Weighed:
+        return weighed(prospects.mean, prospects.speed, self.costs(), self.window)
 
     def plan(self, state: AcceptanceState, outlook: Outlook = NOTHING_KNOWN) -> DraftPlan:
         """What the drafter has to read first is paid once, for whatever the text may still earn by it."""
-        prospects = state.prospects
-        worth = self.worth(prospects)
+        prospects, known = state.prospects, self._weighed(state.prospects)
+        worth = known.worth
         entry = worth.rate * worth.costs.reading * prospects.unread(outlook.base)
-        pays = worth.goes_on(0, 1.0, self.window)
-        if pays and (not entry or entry <= worth.gain(self.window) * outlook.rounds):
+        if known.pays and (not entry or entry <= known.gain * outlook.rounds):
             return DraftPlan(self.window, worth=replace(worth, acceptance=prospects.acceptance()))
-        length = self._probe_length(worth)
-        if not prospects.probe_due(worth.loss(length) + entry):
+        if not prospects.probe_due(known.loss + entry):
             return DraftPlan(0, worth=worth)
-        return DraftPlan(length, worth=replace(worth, acceptance=prospects.acceptance(), rate=0.0))
+        return DraftPlan(known.probe, worth=replace(worth, acceptance=prospects.acceptance(), rate=0.0))
 
-    def _probe_length(self, worth: Worth) -> int:
-        """What would be drafted if involving the drafter cost nothing; at least one."""
-        free = replace(worth, costs=worth.costs.without_fixed)
-        length, stands = 1, worth.mean
-        while length < self.window and free.goes_on(length, stands, self.window):
-            length, stands = length + 1, stands * worth.mean
-        return length
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """What follows from acceptance, pace and costs alone. pays: whether to draft at all. gain: tokens of the best block
+    beyond its time. probe: the length of a probe. loss: tokens that it is expected to lose.
+    """
+
+    worth: Worth
+    pays: bool
+    gain: float
+    probe: int
+    loss: float
+
+
+@lru_cache(maxsize=256)
+def weighed(mean: float, speed: float, costs: CostProfile, window: int) -> Weighed:
+    """Weighed once for all rounds in which nothing has changed: without candidates nothing does."""
+    going = max(speed, best_speed(mean, costs.rounds, window))
+    level = (mean,) * ENTROPY_NODES  # without candidates nobody asks what their entropy foretells
+    worth = Worth(level, mean, going / costs.rounds[0], costs)
+    probe = _probe_length(worth, window)
+    return Weighed(worth, worth.goes_on(0, 1.0, window), worth.gain(window), probe, worth.loss(probe))
+
+
+def _probe_length(worth: Worth, window: int) -> int:
+    """What would be drafted if involving the drafter cost nothing; at least one."""
+    free = replace(worth, costs=worth.costs.without_fixed)
+    length, stands = 1, worth.mean
+    while length < window and free.goes_on(length, stands, window):
+        length, stands = length + 1, stands * worth.mean
+    return length
 
 
 def best_speed(mean: float, rounds: tuple[float, ...], window: int) -> float:

@@ -102,11 +102,16 @@ class Prospects:
         costs, share = plan.worth.costs, 1.0 / RATE_ROUNDS
         work = (costs.copied_rounds if draft.copied else costs.rounds)[len(draft)] / costs.rounds[0]
         asked = plan.max_candidates > 0 and not draft.copied
-        new = replace(
-            self,
+        new = Prospects(
+            taken=self.taken,
+            refused=self.refused,
+            mean=self.mean,
+            weight=self.weight,
             tokens=self.tokens + share * (len(verdict.tokens) - self.tokens),
             work=self.work + share * (work - self.work),
             idle=self.idle if asked else self.idle + 1,
+            promising=self.promising,
+            begun=self.begun,
             foresight=self.foresight.after(plan.foreseen, verdict.tokens),
         )
         if not asked:

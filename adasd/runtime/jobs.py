@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from adasd.core.adaptive import AcceptanceState
+from adasd.core.density import Posterior
 from adasd.core.drafting import drafting
 from adasd.core.draws import CounterDraws
 from adasd.core.errors import ContextLengthExceeded, GrammarFault, InvalidRequest
@@ -22,6 +23,7 @@ from adasd.runtime.options import Role
 from adasd.runtime.sessions import Sessions
 
 T = TypeVar("T")
+_NOTHING_JUDGED = Posterior()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ def verify_steps(sessions: Sessions, info: ModelInfo, request: VerifyRequest) ->
     sampling, draft, rows = request.sampling, request.draft, len(request.draft) + 1
     check_biases(sampling, info)
     known = sessions.learn(request.context)
-    method, state = verification(request.acceptance), AcceptanceState.unpack(request.state)
+    method, posterior = verification(request.acceptance), _posterior(request)
     wanted = [*known, *draft.ids]
     check_length(wanted, info)
     processor = _processor(sessions, request.context, sampling, known)
@@ -88,10 +90,15 @@ def verify_steps(sessions: Sessions, info: ModelInfo, request: VerifyRequest) ->
         sessions.lose_progress(request.context.session)
         raise
     target = yield Pass(request.context.session, wanted, rows, sampling, "target", edits)
-    verdict = method.verify(target, draft, state.posterior, len(known), CounterDraws(sampling.seed, sampling.choice))
+    verdict = method.verify(target, draft, posterior, len(known), CounterDraws(sampling.seed, sampling.choice))
     if request.top_logprobs is None:
         return verdict
     return replace(verdict, logprobs=tuple(target.logprobs(verdict.tokens, request.top_logprobs)))
+
+
+def _posterior(request: VerifyRequest) -> Posterior:
+    """By which candidates are judged; where there are none nobody reads the state."""
+    return AcceptanceState.unpack(request.state).posterior if len(request.draft) else _NOTHING_JUDGED
 
 
 def _processor(sessions: Sessions, context: ContextDelta, sampling: SamplingParams, known: Sequence[int]) -> Processor:

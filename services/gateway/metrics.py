@@ -15,6 +15,7 @@ from typing import Concatenate, Literal, ParamSpec
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
 
+from adasd.core.costs import CostProfile
 from adasd.core.decoding import Round
 from adasd.core.progress import GenerationState
 from adasd.core.worth import Worth
@@ -78,6 +79,7 @@ class GatewayMetrics:
         self._costs = Gauge(
             f"{spec}_cost_seconds", "What candidates were weighed against last.", ["part"], registry=registry
         )
+        self._shown_costs: CostProfile | None = None
         self._prior = histogram(f"{spec}_acceptance_prior", "P(A) at the end of a text.", _SHARES)
         self._steps: dict[Step, Histogram] = {
             "draft": histogram(f"{spec}_draft_seconds", "Waiting for candidates, network included."),
@@ -208,6 +210,9 @@ class GatewayMetrics:
         if worth.rate > 0.0:
             self._rate.observe(worth.rate)
         costs = worth.costs
+        if costs is self._shown_costs:
+            return
+        self._shown_costs = costs
         for part, seconds in (("fixed", costs.fixed), ("draft", costs.draft), ("commit", costs.commit)):
             self._costs.labels(part).set(seconds)
         self._costs.labels("reading").set(costs.reading)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adasd.core.adaptive import AcceptanceState
+from adasd.core.adaptive import require_packed
 from adasd.core.errors import InvalidDraft, InvalidRequest
 from adasd.core.messages import ContextDelta
 from adasd.core.rows import check_block
@@ -35,6 +35,6 @@ def check_draft(draft: Draft, vocabulary: int, limit: int) -> None:
 def check_state(packed: bytes) -> None:
     """Refuse what is no packed acceptance state."""
     try:
-        AcceptanceState.unpack(packed)
+        require_packed(packed)
     except ValueError as error:
         raise InvalidRequest(str(error), "state") from None
