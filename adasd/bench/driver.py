@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from random import Random
 from typing import Any
 
 import httpx
@@ -24,9 +25,8 @@ MARKS = ("drafted", "accepted", "tokens", "timing")
 
 @dataclass(frozen=True, slots=True)
 class HttpChat:
-    """A server that speaks OpenAI's chat API. request: its model and everything else that all requests have.
-
-    seeded: whether requests carry their seeds.
+    """A server that speaks OpenAI's chat API. request: its model and everything else that all requests have; of a range
+    each has the value that its seed draws. seeded: whether requests carry their seeds.
     """
 
     client: httpx.Client
@@ -39,7 +39,10 @@ class HttpChat:
         arrivals: list[float] = []
         rounds: list[Mapping[str, Any]] = []
         last: dict[str, Any] = {}
-        body = {**self.request, "messages": messages} | ({"seed": seed} if self.seeded else {})
+        alike = {
+            name: drawn(value, seed) if isinstance(value, range) else value for name, value in self.request.items()
+        }
+        body = {**alike, "messages": messages} | ({"seed": seed} if self.seeded else {})
         for chunk in stream_chat(self.client, body):
             if any(choice["delta"].get("content") for choice in chunk["choices"]):
                 arrivals.append(time.perf_counter() - begin)
@@ -54,6 +57,11 @@ class HttpChat:
             speculation=last.get("speculation"),
             rounds=tuple(rounds),
         )
+
+
+def drawn(values: range, seed: int) -> int:
+    """One of them, the same for the same seed."""
+    return values[Random(seed).randrange(len(values))]
 
 
 def warm_up(asks: Mapping[str, Ask]) -> Iterator[str]:

@@ -73,6 +73,9 @@ def bench(
         str, typer.Option(help=f"Some of {', '.join(NAMED)}, or STOPPING:ACCEPTANCE[:N] (N may be 1-8).")
     ] = ",".join(NAMED),
     max_tokens: Annotated[int, typer.Option(help="Longest answer.", min=1)] = 64,
+    shortest: Annotated[
+        int | None, typer.Option(help="Draw each answer's limit from here to --max-tokens, alike for all.", min=1)
+    ] = None,
     temperature: Annotated[float, typer.Option(help="0 is greedy.", min=0)] = 0.8,
     concurrency: Annotated[str, typer.Option(help="Streams at a time; 1,2,4 measures each.")] = "1",
     arrival: Annotated[str, typer.Option(help="closed, or poisson:RATES in requests/s, whoever waits.")] = "closed",
@@ -93,7 +96,7 @@ def bench(
     try:
         loads = parse_loads(concurrency, arrival)
         contexts = parse_counts(context_lengths, "context_lengths") if context_lengths else (None,)
-        alike = asked(max_tokens, temperature, loads, contexts)
+        alike = asked(_limits(shortest, max_tokens), temperature, loads, contexts)
         plan = Plan(parse_methods(methods), _read(data, prompts, sample), loads, contexts, repeat, alike)
         plan.turns([])  # refuses what cannot run before anything starts
         wanted = parse_peers(("none" if url or target else ",".join(PEERS)) if peers is None else peers)
@@ -124,6 +127,13 @@ def _written(results: Results, out: Path | None, trace: Path | None) -> Iterator
             results.write(out, console.print)
         if results.answers and trace:
             write_trace(results.answers, trace)
+
+
+def _limits(shortest: int | None, longest: int) -> range:
+    """Answers of one length end together and have their next prompts read together, as no real load does."""
+    if shortest is not None and shortest > longest:
+        raise InvalidRequest(f"shortest must be at most max_tokens ({longest}), got {shortest}", "shortest")
+    return range(longest if shortest is None else shortest, longest + 1)
 
 
 def _read(data: Sequence[Path], count: int, seed: int | None) -> dict[str, Sequence[Prompt]]:

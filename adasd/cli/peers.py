@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 
 from adasd.bench.answers import Reply
-from adasd.bench.driver import Ask, HttpChat, Messages
+from adasd.bench.driver import Ask, HttpChat, Messages, drawn
 from adasd.bench.schedule import Load
 from adasd.cli.processes import Child, free_port
 from adasd.core.errors import InvalidRequest, ServiceUnavailable
@@ -30,9 +30,12 @@ TEMPLATE_TOKENS = 256
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is asked of every variant alike. context: tokens that a prompt and its answer may take."""
+    """What is asked of every variant alike. max_tokens: drawn for every answer; `generate` and the services end there.
 
-    max_tokens: int
+    context: tokens that a prompt and its answer may take.
+    """
+
+    max_tokens: range
     temperature: float
     context: int
     streams: int
@@ -52,10 +55,10 @@ class Asked:
         return {"max_tokens": self.max_tokens, "temperature": self.temperature}
 
 
-def asked(max_tokens: int, temperature: float, loads: Sequence[Load], contexts: Sequence[int | None]) -> Asked:
+def asked(max_tokens: range, temperature: float, loads: Sequence[Load], contexts: Sequence[int | None]) -> Asked:
     longest = max(context or 2048 for context in contexts)
     streams = max(load.streams or 1 for load in loads)
-    return Asked(max_tokens, temperature, longest + max_tokens + TEMPLATE_TOKENS, streams)
+    return Asked(max_tokens, temperature, longest + max_tokens[-1] + TEMPLATE_TOKENS, streams)
 
 
 def parse_peers(text: str) -> tuple[str, ...]:
@@ -217,7 +220,8 @@ class _Generate:
         inputs: Any = self._tokenizer.apply_chat_template(
             [dict(message) for message in messages], add_generation_prompt=True, return_tensors="pt", return_dict=True
         )
-        options = {"max_new_tokens": self._asked.max_tokens, "streamer": arrivals, **self._asked.sampling}
+        limit = drawn(self._asked.max_tokens, seed)
+        options = {"max_new_tokens": limit, "streamer": arrivals, **self._asked.sampling}
         options |= {"assistant_model": self._draft} if assisted else {}
         self._torch.manual_seed(seed)
         with self._torch.inference_mode():

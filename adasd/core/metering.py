@@ -15,10 +15,9 @@ SHORTEST = 1e-9
 HORIZON, LEVEL_HORIZON, SHAPE_HORIZON = 64, 16, 256
 """Rounds that an average remembers. Load comes and goes faster than what rows cost relative to one another."""
 
-SURCHARGE, SURCHARGE_A_SESSION, MOST_SURCHARGE = 1.25, 0.25, 4.0
-"""On copied candidates, alone in a pass, for each session that shares it, and at most. Long passes are seldom seen and
-then thought cheap; in a shared one everybody waits for the block of one, and sessions that advance by different steps
-come apart. It costs little where candidates are nearly free, and next to nothing where they are dear."""
+SURCHARGE = 1.25
+"""On what copied candidates add to a pass: long ones are seldom seen and then thought cheap, and sessions that advance
+by different steps come apart. Where candidates are nearly free it costs little, where they are dear next to nothing."""
 MANY = 16
 """Ids whose reading tells what one costs."""
 AGEING_ROUNDS = 8
@@ -184,10 +183,10 @@ class CostMeter:
         return running * self.reading.otherwise(share * self.prompts.otherwise(0.0)) if self.turns else 0.0
 
     def _copied_table(self, running: int) -> tuple[float, ...]:
-        """As `verify`, of sessions that keep step, at a surcharge on what candidates add."""
-        plain, *others = self._verify_table(running, running)
-        surcharge = min(MOST_SURCHARGE, SURCHARGE + SURCHARGE_A_SESSION * (running - 1))
-        return (plain, *(plain + surcharge * (seconds - plain) for seconds in others))
+        """As `verify`, of a block that one session adds to a pass of all: what it adds every one of them waits for."""
+        passes = self._passes(running + np.arange(MAX_ROWS))
+        table = passes[0] + SURCHARGE * running * (passes - passes[0])
+        return tuple(np.maximum.accumulate(table).tolist())
 
     def _verify_table(self, running: int, together: int) -> tuple[float, ...]:
         """By rows of one of the sessions, of so many in a pass once there are candidates."""

@@ -93,3 +93,22 @@ def test_what_cannot_run_is_refused_before_anything_starts(
     done = CliRunner().invoke(app, [str(argument) for argument in arguments])
     assert done.exit_code == 1
     assert told in done.stderr
+
+
+def test_answers_of_different_lengths_are_as_long_for_every_method(tmp_path: Path, data: list[object]) -> None:
+    endless = TARGET.replace("eos_bias=-8", "eos_bias=-1000")
+    lengths = ("--shortest", 3, "--max-tokens", 30, "--prompts", 4, "--methods", "alone,fixed:exact:2")
+    done = bench(*data, *lengths, "--target", endless, "--draft", endless, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    answers = json.loads((tmp_path / "out" / "answers.json").read_text())["answers"]
+    tokens: dict[tuple[str, int], set[int]] = {}
+    for answer in answers:
+        tokens.setdefault((answer["data"], answer["prompt"]), set()).add(answer["reply"]["tokens"])
+    assert all(len(alike) == 1 for alike in tokens.values())
+    drawn = [length for (length,) in map(tuple, tokens.values())]
+    assert min(drawn) >= 3
+    assert max(drawn) <= 30
+    assert len(set(drawn)) > 2
+    refused = bench(*data, "--shortest", 31, "--max-tokens", 30)
+    assert refused.returncode == 1
+    assert "shortest" in refused.stderr

@@ -14,7 +14,7 @@ from adasd.core.errors import InvalidRequest, ServiceUnavailable
 from adasd.runtime.pair import DemoPair
 
 NOBODY = DemoPair(Path("target"), Path("draft"))
-ALIKE = asked(64, 0.8, [Load(streams=1), Load(streams=4)], [None, 4000])
+ALIKE = asked(range(64, 65), 0.8, [Load(streams=1), Load(streams=4)], [None, 4000])
 ECHO = """
 import json, sys
 from http.server import BaseHTTPRequestHandler, HTTPServer

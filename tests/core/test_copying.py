@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from adasd.core.adaptive import AcceptanceState
@@ -13,7 +14,7 @@ from adasd.core.costs import CostProfile
 from adasd.core.decoding import Controller, copied
 from adasd.core.foresight import Foresight
 from adasd.core.marginal import Marginal
-from adasd.core.metering import CostMeter, Observation
+from adasd.core.metering import SURCHARGE, CostMeter, Observation
 from adasd.core.progress import Counters, GenerationState
 from adasd.core.prospects import Prospects
 from adasd.core.stopping import AdaSDStopping, Fixed, Off
@@ -99,9 +100,9 @@ def test_sessions_that_copy_stay_together() -> None:
         meter = meter.after(seen)
     apart = meter.profile()
     assert apart.copied_rounds[2] < apart.rounds[2]
-    table, kept = meter._verify_table(4, 4), meter.together.otherwise(4.0)
+    (alone, longer), kept = meter._passes(np.array([4, 6])).tolist(), meter.together.otherwise(4.0)
     added = apart.copied_rounds[2] - apart.copied_rounds[0]
-    assert added == pytest.approx(2.0 * (table[2] - table[0])), "everybody waits for the block of one"
+    assert added == pytest.approx(SURCHARGE * 4 * (longer - alone)), "everybody waits for the block of one"
     assert CostMeter().profile().copied_rounds[2] < apart.copied_rounds[2]
     for _ in range(10):
         meter = meter.after(copies)
