@@ -97,6 +97,8 @@ class AcceptanceState:
         Copied candidates say nothing of the draft model's distances and entropies.
         """
         prospects = self.prospects.after(plan, draft, verdict)
+        if prospects is self.prospects and not verdict.judgements:
+            return self  # which is packed already
         if draft.copied or not verdict.judgements:
             return AcceptanceState(self.rejected_entropy, self.posterior, prospects)
         filed: dict[bool, list[float]] = {True: [], False: []}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 
-from adasd.core.adaptive import patches
+from adasd.core.adaptive import AcceptanceState, patches
 from adasd.core.context import Context
 from adasd.core.decoding import Boundary, Controller, Round, copied, cut_block
 from adasd.core.errors import InvalidDraft
@@ -89,6 +89,10 @@ async def _dropped(block: asyncio.Task[Block]) -> None:
         block.exception()
 
 
+def _patches(old: AcceptanceState, new: AcceptanceState) -> tuple[tuple[int, bytes], ...]:
+    return () if new is old else tuple(patches(old.pack(), new.pack()))
+
+
 def _commit(ownership: Ownership, verdict: Verdict, old: GenerationState, new: GenerationState) -> Commit:
     return Commit(
         session=ownership.session,
@@ -96,7 +100,7 @@ def _commit(ownership: Ownership, verdict: Verdict, old: GenerationState, new: G
         epoch=ownership.epoch,
         round_number=old.counters.rounds,
         tokens=verdict.tokens,
-        patches=tuple(patches(old.acceptance.pack(), new.acceptance.pack())),
+        patches=_patches(old.acceptance, new.acceptance),
         counters=new.counters.since(old.counters),
         finish_reason=new.finish_reason,
     )

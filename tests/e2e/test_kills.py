@@ -121,7 +121,7 @@ def test_a_paused_gateway_finds_its_session_taken_over_and_follows(many: Fleet, 
 
 @pytest.mark.slow
 def test_a_stopping_gateway_hands_over_within_its_grace(many: Fleet, client: ResumingClient) -> None:
-    long = body(temperature=0, max_tokens=600)
+    long = body(temperature=0, max_tokens=600, speculation={"stopping": "off"})  # 1.8 s at least, longer than its grace
     expected, gateway = client.converse(long), many.children["gateway-0"]
     unready: list[int] = []
 
