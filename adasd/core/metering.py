@@ -15,9 +15,10 @@ SHORTEST = 1e-9
 HORIZON, LEVEL_HORIZON, SHAPE_HORIZON = 64, 16, 256
 """Rounds that an average remembers. Load comes and goes faster than what rows cost relative to one another."""
 
-SURCHARGE = 1.25
-"""On what copied candidates add to a pass: long ones are seldom seen and then thought cheap, and sessions that advance
-by different steps come apart. Where candidates are nearly free it costs little, where they are dear next to nothing."""
+SURCHARGE, SHARED_SURCHARGE = 1.25, 2.5
+"""On what copied candidates add to a pass, alone in it and beside others: long passes are seldom seen and then thought
+cheap, and where most passes have somebody's copies plain ones are seldom seen too. Where candidates are nearly free it
+costs little, where they are dear next to nothing."""
 MANY = 16
 """Ids whose reading tells what one costs."""
 AGEING_ROUNDS = 8
@@ -185,7 +186,8 @@ class CostMeter:
     def _copied_table(self, running: int) -> tuple[float, ...]:
         """As `verify`, of a block that one session adds to a pass of all: what it adds every one of them waits for."""
         passes = self._passes(running + np.arange(MAX_ROWS))
-        table = passes[0] + SURCHARGE * running * (passes - passes[0])
+        surcharge = SURCHARGE if running == 1 else SHARED_SURCHARGE
+        table = passes[0] + surcharge * running * (passes - passes[0])
         return tuple(np.maximum.accumulate(table).tolist())
 
     def _verify_table(self, running: int, together: int) -> tuple[float, ...]:

@@ -14,7 +14,7 @@ from adasd.core.costs import CostProfile
 from adasd.core.decoding import Controller, copied
 from adasd.core.foresight import Foresight
 from adasd.core.marginal import Marginal
-from adasd.core.metering import SURCHARGE, CostMeter, Observation
+from adasd.core.metering import SHARED_SURCHARGE, CostMeter, Observation
 from adasd.core.progress import Counters, GenerationState
 from adasd.core.prospects import Prospects
 from adasd.core.stopping import AdaSDStopping, Fixed, Off
@@ -102,7 +102,7 @@ def test_sessions_that_copy_stay_together() -> None:
     assert apart.copied_rounds[2] < apart.rounds[2]
     (alone, longer), kept = meter._passes(np.array([4, 6])).tolist(), meter.together.otherwise(4.0)
     added = apart.copied_rounds[2] - apart.copied_rounds[0]
-    assert added == pytest.approx(SURCHARGE * 4 * (longer - alone)), "everybody waits for the block of one"
+    assert added == pytest.approx(SHARED_SURCHARGE * 4 * (longer - alone)), "everybody waits for the block of one"
     assert CostMeter().profile().copied_rounds[2] < apart.copied_rounds[2]
     for _ in range(10):
         meter = meter.after(copies)
