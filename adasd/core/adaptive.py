@@ -97,10 +97,8 @@ class AcceptanceState:
         Copied candidates say nothing of the draft model's distances and entropies.
         """
         prospects = self.prospects.after(plan, draft, verdict)
-        if prospects is self.prospects and not verdict.judgements:
-            return self  # which is packed already
-        if draft.copied or not verdict.judgements:
-            return AcceptanceState(self.rejected_entropy, self.posterior, prospects)
+        if draft.copied or not verdict.judgements:  # a state that stays as it is has been packed already
+            return self if prospects is self.prospects else replace(self, prospects=prospects)
         filed: dict[bool, list[float]] = {True: [], False: []}
         for judgement in verdict.judgements:
             if DISTANCE_ZERO < judgement.distance < DISTANCE_ONE:

@@ -30,7 +30,6 @@ VANISHES = -700.0
 
 _UNDERFLOWS = 1e-290
 _MOMENTS = struct.Struct("<Idd")
-HISTOGRAM_BYTES = _MOMENTS.size + 4 * NODES
 
 Counts = NDArray[np.float32]
 _POSITIONS = np.arange(-1, NODES - 1) * WIDTH
@@ -68,7 +67,7 @@ class Histogram:
 
     @cached_property
     def packed(self) -> bytes:
-        """n, total, squares and counts, little-endian: HISTOGRAM_BYTES."""
+        """n, total, squares and counts, little-endian."""
         return _MOMENTS.pack(self.n, self.total, self.squares) + self.counts.astype("<f4").tobytes()
 
     @property

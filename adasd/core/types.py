@@ -168,10 +168,8 @@ class DraftPlan:
     def limited(self, room: int) -> DraftPlan:
         """The same plan with at most `room` candidates; with none if so few are not worth involving the drafter."""
         bound = max(0, min(self.max_candidates, room))
-        if bound == self.max_candidates:
-            return self
-        worthwhile = self.worth is None or self.worth.goes_on(0, 1.0, bound)
-        return replace(self, max_candidates=bound if worthwhile else 0)
+        worthwhile = bound == self.max_candidates or self.worth is None or self.worth.goes_on(0, 1.0, bound)
+        return self if bound == self.max_candidates else replace(self, max_candidates=bound if worthwhile else 0)
 
     def goes_on(self, length: int, stands: float) -> bool:
         """Whether a block of `length` candidates, which all stand with probability `stands`, takes another step."""
