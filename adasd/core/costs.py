@@ -6,10 +6,12 @@ C(k) = [k > 0] fixed + k draft + verify(k + 1) + commit
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+
+import numpy as np
 
 from adasd.core.errors import InvalidRequest
 
@@ -113,6 +115,26 @@ def _check(holds: bool, name: str, problem: str) -> None:
 
 NOMINAL = CostProfile("nominal1", 0.02, 0.02, tuple(0.08 + 0.002 * rows for rows in range(21)), 0.002)
 """Where nothing is known of a deployment: a candidate at a quarter of a target's pass, further rows almost free."""
+
+
+def paced(target: Sequence[float], draft: Sequence[float]) -> CostProfile:
+    """The nominal costs, but for the passes: seconds over 1, 2, 4, ... rows, as replicas measured them."""
+    rows = [1 << power for power in range(len(target))]
+    steady = isotonic(list(target), [1.0] * len(target))
+    verify = np.interp(range(1, min(rows[-1], MAX_ROWS) + 1), rows, steady)
+    return replace(NOMINAL, version="paced", draft=draft[0], verify=tuple(verify.tolist()))
+
+
+def isotonic(values: list[float], weights: list[float]) -> list[float]:
+    """The nearest sequence that never falls, by weighted least squares: neighbours that do are pooled."""
+    pools: list[tuple[float, float, int]] = []  # mean, weight, entries
+    for value, weight in zip(values, weights, strict=True):
+        pools.append((value, weight, 1))
+        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
+            (a, wa, na), (b, wb, nb) = pools[-2:]
+            pools[-2:] = [((a * wa + b * wb) / (wa + wb), wa + wb, na + nb)]
+    return [mean for mean, _, entries in pools for _ in range(entries)]
+
 
 CostSource = Callable[[], CostProfile]
 """The costs as of now."""

@@ -18,6 +18,7 @@ class ModelInfo:
     the library that grammars are read by.
     weights_fingerprint: identifies these weights; stored with every session.
     support: ids the model can give probability to, fewer than `vocabulary` for a trimmed head.
+    passes: seconds of a pass over 1, 2, 4, ... rows before the first request; empty where nobody measured.
     """
 
     name: str
@@ -27,6 +28,7 @@ class ModelInfo:
     vocabulary_fingerprint: str
     weights_fingerprint: str
     support: int
+    passes: tuple[float, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from adasd.core.costs import MAX_ROWS, NOMINAL, CostProfile
+from adasd.core.costs import MAX_ROWS, NOMINAL, CostProfile, isotonic
 from adasd.core.types import FloatArray, IntArray
 
 SHORTEST = 1e-9
@@ -23,6 +23,9 @@ MANY = 16
 """Ids whose reading tells what one costs."""
 AGEING_ROUNDS = 8
 """Between two times that all numbers of rows are made to count less."""
+HOPE = 0.25
+"""By how much a number of rows seen once may turn out cheaper; seen n times, by an n-th of that. Not where passes were
+measured before the first request."""
 FORGOTTEN = 0.25
 """Weight at which a number of rows counts as never seen."""
 
@@ -83,7 +86,8 @@ class Observation:
 @dataclass(frozen=True, slots=True)
 class CostMeter:
     """Costs as they are now. verify starts as the prior's. A drafter never seen costs nothing, so that it is tried;
-    where sessions take turns, and all wait for whom it works for, it costs as much of a pass as the prior says.
+    where sessions take turns, and all wait for whom it works for, it costs as much of a pass as the prior says. paced:
+    the prior is what replicas measured here, not a guess.
 
     verify = prior * level * shape: the level follows the load, whichever rows show it; the shape outlives it. Both are
     by all rows of a pass. A pass is shared: a block costs what it costs if all its sessions draft alike, for candidates
@@ -107,6 +111,7 @@ class CostMeter:
     prompts: Average = Average()
     turns: bool = False
     rounds: int = 0
+    paced: bool = False
 
     def after(self, seen: Observation) -> CostMeter:
         """The meter once it has seen another round."""
@@ -174,7 +179,7 @@ class CostMeter:
     def _draft(self, running: int) -> float:
         """A step. Where sessions take turns all of them wait for it, and that falls on those whom it serves."""
         if not self.turns:
-            return self.draft.otherwise(0.0)
+            return self.draft.otherwise(self.prior.draft if self.paced else 0.0)
         step = self.draft.otherwise(self.prior.draft * self.level.otherwise(1.0))
         return step * max(1.0, running / self.served.otherwise(1.0))
 
@@ -199,11 +204,8 @@ class CostMeter:
         return tuple(np.maximum.accumulate(verify).tolist())
 
     def _passes(self, every: IntArray) -> FloatArray:
-        """By rows of all sessions. What was seen seldom or never is thought cheap, so that it is tried where that
-        could pay.
-
-        Rows never seen cost what the next fewer do; past the last they grow as the prior's, before the first in
-        proportion.
+        """By all rows of all sessions. Between what was seen and beyond it the prior says how they grow, as far as it
+        was measured; else what was seen seldom or never is thought cheap, so that it is tried where that could pay.
         """
         level = self.level.otherwise(1.0)
         prior = stated(self.prior, every) * level
@@ -212,11 +214,16 @@ class CostMeter:
         rows = np.array(sorted(self.shape))
         seen = [self.shape[r] for r in rows.tolist()]
         expected = stated(self.prior, rows) * level
-        hopeful = expected * [s.value * (1.0 - 0.25 / max(1.0, s.weight)) for s in seen]
+        hope = 0.0 if self.paced else HOPE
+        hopeful = expected * [s.value * (1.0 - hope / max(1.0, s.weight)) for s in seen]
         known = np.array(isotonic(hopeful.tolist(), [s.weight for s in seen]))
-        below = np.maximum(np.searchsorted(rows, [grouped(wanted) for wanted in every.tolist()], side="right") - 1, 0)
-        verify: FloatArray = np.where(every < rows[0], known[0] * every / rows[0], known[below])
-        return verify * np.where(every > rows[-1], prior / expected[-1], 1.0)
+        place = np.searchsorted(rows, [grouped(wanted) for wanted in every.tolist()], side="right")
+        below, above = np.maximum(place - 1, 0), np.append(known, np.inf)[place]
+        grown: FloatArray = np.minimum(known[below] * prior / expected[below], above)
+        if self.paced:
+            return grown
+        proportional = known[0] * every / rows[0]
+        return np.where(place == 0, proportional, np.where(place == len(rows), grown, known[below]))
 
 
 def stated(costs: CostProfile, rows: IntArray) -> FloatArray:
@@ -237,14 +244,3 @@ def grouped(rows: int) -> int:
         return rows
     step = 1 << (rows.bit_length() - 4)
     return -(-rows // step) * step
-
-
-def isotonic(values: list[float], weights: list[float]) -> list[float]:
-    """The nearest sequence that never falls, by weighted least squares: neighbours that do are pooled."""
-    pools: list[tuple[float, float, int]] = []  # mean, weight, entries
-    for value, weight in zip(values, weights, strict=True):
-        pools.append((value, weight, 1))
-        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
-            (a, wa, na), (b, wb, nb) = pools[-2:]
-            pools[-2:] = [((a * wa + b * wb) / (wa + wb), wa + wb, na + nb)]
-    return [mean for mean, _, entries in pools for _ in range(entries)]

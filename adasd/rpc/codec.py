@@ -49,6 +49,7 @@ def encode_info(info: ModelInfo) -> common_pb2.ModelInfo:
         weights_fingerprint=info.weights_fingerprint,
         support=info.support,
         protocol=PROTOCOL,
+        passes=info.passes,
     )
 
 
@@ -61,6 +62,7 @@ def decode_info(message: common_pb2.ModelInfo) -> PeerInfo:
         vocabulary_fingerprint=message.vocabulary_fingerprint,
         weights_fingerprint=message.weights_fingerprint,
         support=message.support,
+        passes=tuple(message.passes),
     )
     return PeerInfo(model, message.protocol)
 

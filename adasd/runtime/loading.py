@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adasd.core.backend import Kernels
-from adasd.core.draws import CounterDraws, DrawKey, Purpose
-from adasd.core.errors import AdasdError, InvalidRequest
+from adasd.core.draws import CounterDraws
+from adasd.core.errors import InvalidRequest
 from adasd.core.host import HostKernels
-from adasd.core.types import SamplingParams
 from adasd.grammars.engine import VocabularyGrammars
-from adasd.runtime.base import CausalRuntime, Segment
+from adasd.runtime.base import CausalRuntime
 from adasd.runtime.options import Dtype, Role, RuntimeOptions
+from adasd.runtime.pace import rehearse
 from adasd.runtime.ranks import Ranks
 from adasd.runtime.toy import ToyRuntime, ToySpec, is_toy
 from adasd.runtime.toy_tokenizer import toy_tokenizer
@@ -25,9 +24,6 @@ if TYPE_CHECKING:
     from adasd.runtime.tensor_parallel import Member
 
 __all__ = ["Dtype", "Loaded", "Role", "RuntimeOptions", "join_ranks", "load_grammars", "load_model"]
-
-REHEARSAL = b"before the first"
-"""A session that no gateway has: theirs are random."""
 
 Loaded = tuple[CausalRuntime[Any], Kernels[Any, CounterDraws]]
 
@@ -76,16 +72,3 @@ def _load_folder(folder: Path, role: Role, options: RuntimeOptions) -> Loaded:
     kernels = DeviceKernels(options.support, None if ids is None else Columns(ids.numpy(), vocabulary))
     rehearse(runtime, kernels)
     return runtime, kernels
-
-
-def rehearse(runtime: CausalRuntime[Any], kernels: Kernels[Any, CounterDraws]) -> None:
-    """One token through model and sampling, so that nobody's first answer waits for what is compiled when first used.
-
-    What is wrong with it a request will tell.
-    """
-    sampling, key = SamplingParams(), DrawKey(0, 0, Purpose.EMIT)
-    with suppress(AdasdError):
-        (rows,) = runtime.forward([Segment(REHEARSAL, 0, (0,), 1)])
-        kernels.propose(rows[0], sampling)
-        kernels.target(rows, sampling).emit(0, None, key, CounterDraws(0))
-    runtime.release(REHEARSAL)

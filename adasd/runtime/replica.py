@@ -12,7 +12,10 @@ from adasd.core.messages import DraftRequest, ModelInfo, Timing, VerifyRequest
 from adasd.core.types import Draft, Verdict
 from adasd.runtime.base import CausalRuntime
 from adasd.runtime.batching import Batcher, Rows, Schedule
+from adasd.runtime.cores import SharedCores
 from adasd.runtime.jobs import Job, Steps, draft_steps, never, verify_steps
+from adasd.runtime.options import Role
+from adasd.runtime.pace import pace
 from adasd.runtime.sessions import Sessions
 
 L = TypeVar("L", bound=Rows)
@@ -33,12 +36,16 @@ class Replica(Generic[L]):
         grammars: Grammars | None = None,
     ) -> None:
         schedule = schedule or Schedule()
-        self._runtime = runtime
+        self._runtime, self._kernels = runtime, kernels
         self._sessions = Sessions(runtime, schedule.idle_sessions, grammars)
         self.batcher = Batcher(runtime, kernels, self._sessions, schedule)
 
     def info(self) -> ModelInfo:
         return self._runtime.info()
+
+    def pace(self, role: Role, cores: SharedCores) -> tuple[float, ...]:
+        """Seconds of a pass over 1, 2, 4, ... rows, with nobody else in it."""
+        return pace(self._runtime, self._kernels, role, cores)
 
     @property
     def allocated(self) -> int:

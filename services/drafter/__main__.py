@@ -15,4 +15,4 @@ def service(host: ReplicaHost, settings: DrafterSettings, tracing: Tracing) -> D
 
 
 if __name__ == "__main__":
-    run(DrafterSettings, "drafter", "draft", service)
+    run(DrafterSettings, "drafter", service)

@@ -107,7 +107,7 @@ async def serve(settings: GatewaySettings, metrics: GatewayMetrics, tracing: Tra
         stack.push_async_callback(verifiers.close)
         for service, replicas in (("drafter", drafters.replicas), ("verifier", verifiers.replicas)):
             metrics.watch_replicas(service, replicas.known, replicas.healthy)
-        handshake = Handshake(verifiers, drafters)
+        handshake = Handshake(verifiers, drafters, costs.told)
         handshake.start()
         stack.push_async_callback(handshake.close)
         peers = RemotePeers(drafters, verifiers, handshake, text.vocabulary)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,12 +12,14 @@ from pathlib import Path
 import orjson
 
 from adasd.core.adaptive import AcceptanceState
-from adasd.core.costs import NOMINAL, CostProfile, CostSource, stated_profile
+from adasd.core.costs import NOMINAL, CostProfile, CostSource, paced, stated_profile
 from adasd.core.decoding import Round
 from adasd.core.errors import InvalidRequest
 from adasd.core.experience import Experience
-from adasd.core.messages import Timing
+from adasd.core.messages import ModelInfo, Timing
 from adasd.core.metering import CostMeter, Observation
+
+logger = logging.getLogger(__name__)
 
 SETTING = "cost_profile"
 REFRESH_ROUNDS, REFRESH_SECONDS = 16, 0.1
@@ -54,6 +57,18 @@ class LiveCosts:
         self._seen: list[Observation] = []
         self._added, self._due = 0, 0.0
         self.running = 0
+
+    def told(self, target: ModelInfo | None, draft: ModelInfo | None) -> None:
+        """What passes took where the models run, before the first request: better than a guess, no better than what an
+        operator states or rounds have shown.
+        """
+        if self.prior is not NOMINAL or self._meter.rounds or not (target and target.passes and draft and draft.passes):
+            return
+        try:
+            self._meter = CostMeter(paced(target.passes, draft.passes), paced=True)
+        except InvalidRequest as error:
+            logger.warning("what %s and %s took at first is of no use: %s", target.name, draft.name, error)
+        self._profile = self._meter.profile()
 
     @contextmanager
     def session(self) -> Iterator[None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from typing import Any
@@ -35,11 +35,20 @@ def mismatch(verifier: PeerInfo, peer: PeerInfo) -> str | None:
 
 
 class Handshake:
-    """Follows the connections of both clients, and keeps a drafter that does not fit from being asked."""
+    """Follows the connections of both clients, and keeps a drafter that does not fit from being asked.
 
-    def __init__(self, verifier: VerifierClient, drafter: DrafterClient) -> None:
+    introduced: called with the first verifier's and the first drafter's model whenever a replica has told of its own.
+    """
+
+    def __init__(
+        self,
+        verifier: VerifierClient,
+        drafter: DrafterClient,
+        introduced: Callable[[ModelInfo | None, ModelInfo | None], None] = lambda *_: None,
+    ) -> None:
         self._verifier = verifier
         self._drafter = drafter
+        self._introduced = introduced
         self._seen: dict[Replica[Any], PeerInfo] = {}
         self._away: dict[Replica[Any], str] = {}
         self._tasks: dict[Replica[Any], asyncio.Task[None]] = {}
@@ -107,6 +116,7 @@ class Handshake:
         self._away.pop(replica, None)
         replica.away, replica.weights = False, peer.model.weights_fingerprint
         self._drafter.refusal = next(self._misfits(self._drafter.replicas.replicas), None)
+        self._introduced(self.verifier, self.drafter)
 
     def _replicas(self) -> tuple[Replica[Any], ...]:
         return (*self._verifier.replicas.replicas, *self._drafter.replicas.replicas)

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from adasd.core.errors import DeadlineExceeded, InvalidRequest, Overloaded, ServiceUnavailable
@@ -19,6 +20,7 @@ from adasd.runtime.cores import SharedCores
 from adasd.runtime.device import DeviceThread
 from adasd.runtime.engine import Engine, Work
 from adasd.runtime.loading import Loaded
+from adasd.runtime.options import Role
 from adasd.runtime.replica import Replica
 from services.replica.metrics import ReplicaMetrics
 
@@ -52,7 +54,7 @@ class ReplicaHost:
         self._work_seconds = work_seconds
         self._max_streams = max_streams
         self._schedule = schedule
-        self._grammars, self._cores = grammars, cores
+        self._grammars, self._cores = grammars, cores or SharedCores()
         self._replica: Replica[Any] | None = None
         self._engine: Engine | None = None
         self._info: ModelInfo | None = None
@@ -60,8 +62,8 @@ class ReplicaHost:
         self._holders: dict[bytes, Generation] = {}
         self._releases: set[asyncio.Task[None]] = set()
 
-    async def load(self, loader: Callable[[], Loaded], max_vocabulary: int) -> None:
-        """Load the model on the device thread. Raises what `loader` raises."""
+    async def load(self, loader: Callable[[], Loaded], role: Role, max_vocabulary: int) -> None:
+        """Load the model on the device thread and see what its passes take. Raises what `loader` raises."""
         began = time.monotonic()
         replica = await self._device.run(lambda: Replica(*loader(), self._schedule, self._grammars))
         info = replica.info()
@@ -69,6 +71,7 @@ class ReplicaHost:
             raise InvalidRequest(
                 f"{info.name} has {info.vocabulary} ids, messages are sized for {max_vocabulary}", "max_vocabulary"
             )
+        info = replace(info, passes=await self._device.run(replica.pace, role, self._cores))
         self._engine = Engine(self._device, replica, self._max_streams, self._stepped, self._cores)
         self._replica, self._info = replica, info
         logger.info("loaded in %.1f s: %s", time.monotonic() - began, info)

@@ -36,11 +36,13 @@ keeps a core busy for milliseconds after a pass, which on one machine is the oth
 
 LINE = "%(asctime)s %(levelname)s %(name)s{}: %(message)s"
 
+ROLES: dict[ServiceName, Role] = {"drafter": "draft", "verifier": "target"}
+
 SettingsT = TypeVar("SettingsT", bound=ReplicaSettings)
 
 
 def run(
-    kind: type[SettingsT], name: ServiceName, role: Role, service: Callable[[ReplicaHost, SettingsT, Tracing], Service]
+    kind: type[SettingsT], name: ServiceName, service: Callable[[ReplicaHost, SettingsT, Tracing], Service]
 ) -> None:
     """The whole program: settings, logging, serving. Ends the process with a message for what cannot be served."""
     os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
@@ -48,16 +50,16 @@ def run(
         settings = read_settings(kind)
         logging.basicConfig(level=settings.log_level, format=LINE.format(""))
         logger.info("%s settings: %s", name, settings.model_dump_json())
-        _serve_or_follow(settings, name, role, service)
+        _serve_or_follow(settings, name, service)
     except AdasdError as error:
         sys.exit(f"{name}: {error}")
 
 
 def _serve_or_follow(
-    settings: SettingsT, name: ServiceName, role: Role, service: Callable[[ReplicaHost, SettingsT, Tracing], Service]
+    settings: SettingsT, name: ServiceName, service: Callable[[ReplicaHost, SettingsT, Tracing], Service]
 ) -> None:
     """Serve, alone or on rank 0 of several; the other ranks do as they are told."""
-    ranks = Ranks.read(os.environ)
+    ranks, role = Ranks.read(os.environ), ROLES[name]
     if ranks.size == 1:
         loader = partial(load_model, settings.model, role, settings.runtime)
         uvloop.run(_serve(settings, name, service, loader))
@@ -87,13 +89,14 @@ async def _serve(
         http, _ = start_http_server(settings.metrics_port, settings.host, registry)
         logger.info("metrics on %s:%d", settings.host, http.server_port)
     try:
-        await _host(settings, service, loader, metrics, tracing)
+        await _host(settings, ROLES[name], service, loader, metrics, tracing)
     finally:
         tracing.close()
 
 
 async def _host(
     settings: SettingsT,
+    role: Role,
     service: Callable[[ReplicaHost, SettingsT, Tracing], Service],
     loader: Callable[[], Loaded],
     metrics: ReplicaMetrics,
@@ -108,5 +111,5 @@ async def _host(
         host = ReplicaHost(device, metrics, settings.work_seconds, settings.max_streams, schedule, grammars, cores)
         interceptors = [] if tracing is OFF else [StreamSpans(tracing)]
         server = Server(service(host, settings, tracing), settings.limits, interceptors, settings.tls)
-        load = partial(host.load, loader, settings.max_vocabulary)
+        load = partial(host.load, loader, role, settings.max_vocabulary)
         await serve(server, load, settings.host, settings.port, settings.grace_seconds)

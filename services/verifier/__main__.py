@@ -15,4 +15,4 @@ def service(host: ReplicaHost, settings: VerifierSettings, tracing: Tracing) -> 
 
 
 if __name__ == "__main__":
-    run(VerifierSettings, "verifier", "target", service)
+    run(VerifierSettings, "verifier", service)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
-from adasd.core.costs import NOMINAL, CostProfile, stated_profile
+from adasd.core.costs import NOMINAL, CostProfile, isotonic, paced, stated_profile
 from adasd.core.errors import InvalidRequest
-from adasd.core.metering import Average, CostMeter, Observation, grouped, isotonic
+from adasd.core.metering import Average, CostMeter, Observation, grouped
 
 STATED: dict[str, Any] = {"version": "a100", "fixed": 0.5, "draft": 0.1, "verify": [1, 1.5], "commit": 0.25}
 
@@ -135,3 +136,25 @@ def test_blocks_that_come_apart_wait_for_one_anothers_passes() -> None:
 
 def test_rows_are_grouped_eight_an_octave() -> None:
     assert [grouped(rows) for rows in (1, 16, 17, 18, 19, 33, 36, 1000)] == [1, 16, 18, 18, 20, 36, 36, 1024]
+
+
+def test_measured_passes_are_a_table_that_never_falls() -> None:
+    profile = paced([1.0, 1.2, 1.1, 2.0], [0.3])
+    assert profile.verify == pytest.approx((1.0, 1.15, 1.15, 1.15, 1.3625, 1.575, 1.7875, 2.0))
+    assert (profile.draft, profile.commit) == (0.3, NOMINAL.commit)
+    assert len(paced([1.0] * 8, [0.3]).verify) == 65
+
+
+def test_where_passes_were_measured_nothing_is_thought_cheap() -> None:
+    """Sixteen plain rows of 3 s where 2 s were measured: it is busier, and twenty rows will cost what they are then."""
+    told = paced([0.5, 0.5, 0.75, 1.0, 2.0, 4.0], [0.1])
+    guessed, known = (measured(meter, (15, 3.0), times=40) for meter in (CostMeter(), CostMeter(told, paced=True)))
+    rows = np.array([4, 16, 20, 32])
+    assert known._passes(rows) == pytest.approx([1.125, 3.0, 3.75, 6.0], rel=0.01)
+    assert guessed._passes(rows)[2:].max() < 4.0
+    once = measured(known, (31, 9.0))
+    assert once._passes(rows)[2:] == pytest.approx([3.75, 9.0], rel=0.01)
+    assert measured(once, (31, 3.2), times=300)._passes(rows)[2] == pytest.approx(3.2, rel=0.05), (
+        "no more than more rows"
+    )
+    assert CostMeter(told, paced=True).profile().draft == 0.1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -29,6 +30,11 @@ def comparable(draft: Draft) -> tuple[object, ...]:
 @given(messages.infos)
 def test_info(info: ModelInfo) -> None:
     assert codec.decode_info(through_bytes(codec.encode_info(info))) == codec.PeerInfo(info, codec.PROTOCOL)
+
+
+def test_what_passes_took_is_told() -> None:
+    told = codec.decode_info(through_bytes(codec.encode_info(replace(messages.INFO, passes=(0.5, 0.625))))).model
+    assert told.passes == (0.5, 0.625)
 
 
 @given(messages.draft_requests)

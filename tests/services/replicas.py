@@ -101,7 +101,7 @@ async def running(
         service = unloaded(name, device, work_seconds, max_streams, limits, spec, tracing)
         service.port = await service.server.start("127.0.0.1", port)
         try:
-            await service.host.load(load, limits.vocabulary)
+            await service.host.load(load, role, limits.vocabulary)
             await service.server.set_serving()
             yield service
         finally:

@@ -15,6 +15,7 @@ from adasd.core.context import Context
 from adasd.core.types import Draft, DraftPlan
 from adasd.rpc.codec import PROTOCOL, PeerInfo
 from adasd.rpc.options import MessageLimits
+from services.gateway.costs import LiveCosts
 from services.gateway.handshake import Handshake, mismatch
 from services.gateway.remote import DrafterClient, VerifierClient
 from services.gateway.remote_options import RemoteOptions
@@ -47,13 +48,16 @@ def test_padding_and_order_do_not_matter(change: dict[str, Any]) -> None:
     assert mismatch(PEER, PeerInfo(replace(INFO, **change), PROTOCOL)) is None
 
 
+IGNORED = LiveCosts()
+
+
 @asynccontextmanager
 async def shaking(
-    verifier: str, drafter: str, limits: MessageLimits = LIMITS
+    verifier: str, drafter: str, limits: MessageLimits = LIMITS, costs: LiveCosts = IGNORED
 ) -> AsyncIterator[tuple[Handshake, DrafterClient]]:
     options = RemoteOptions(drafter=(drafter,), verifier=(verifier,), limits=limits)
     verifiers, drafters = VerifierClient(options), DrafterClient(options)
-    handshake = Handshake(verifiers, drafters)
+    handshake = Handshake(verifiers, drafters, costs.told)
     handshake.start()
     try:
         yield handshake, drafters
@@ -64,6 +68,21 @@ async def shaking(
 
 
 NOBODY = "127.0.0.1:1"
+
+
+async def test_costs_begin_with_what_passes_took_where_the_models_run() -> None:
+    costs = LiveCosts()
+    async with (
+        running("verifier", "toy:seed=1,vocab=300,delay_ms=20") as verifier,
+        running("drafter", "toy:seed=1,vocab=300,delay_ms=5") as drafter,
+        shaking(verifier.address, drafter.address, costs=costs) as (handshake, _),
+    ):
+        await until(lambda: handshake.problem() is None and handshake.drafter is not None)
+        assert handshake.verifier is not None
+        assert handshake.verifier.passes == verifier.host.info().passes
+        profile = costs.profile()
+        assert profile.verify[0] >= 0.02
+        assert profile.draft == drafter.host.info().passes[0] >= 0.005
 
 
 async def test_services_that_fit_leave_no_problem() -> None:

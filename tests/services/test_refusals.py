@@ -162,7 +162,7 @@ async def test_nothing_is_served_while_the_model_loads() -> None:
             error = await fails(call)
             assert isinstance(error, ServiceUnavailable)
             assert str(error) == "the model is being loaded"
-        await service.host.load(lambda: load_model(TARGET, "target", RuntimeOptions()), LIMITS.vocabulary)
+        await service.host.load(lambda: load_model(TARGET, "target", RuntimeOptions()), "target", LIMITS.vocabulary)
         assert (await connection.info(PATIENCE)).model == service.host.info()
         assert len(await verify(service, verify_request(Context(PROMPT)))) == 1
         await connection.close()

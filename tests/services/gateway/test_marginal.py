@@ -18,6 +18,7 @@ from adasd.core.metering import Observation
 from adasd.core.stopping import stopping_rule
 from adasd.core.types import SamplingParams
 from services.gateway.costs import LiveCosts, RoundWatch, load_profile
+from tests.rpc.messages import INFO
 from tests.services.gateway.conftest import Gateway
 
 PREFIX = "adasd_spec_decode"
@@ -229,6 +230,26 @@ def test_a_profile_comes_from_a_file(tmp_path: Path) -> None:
             load_profile(path)
     with pytest.raises(InvalidRequest, match="cost_profile"):
         load_profile(tmp_path / "missing.json")
+
+
+def told(target: tuple[float, ...], draft: tuple[float, ...], costs: LiveCosts) -> float:
+    """What a plain round is thought to cost once both models have told what their passes took."""
+    costs.told(replace(INFO, passes=target), replace(INFO, passes=draft))
+    return costs.profile().passes[0]
+
+
+def test_what_passes_took_before_the_first_request_is_better_than_a_guess_and_no_better_than_anything_else() -> None:
+    guess, busy = NOMINAL.passes[0], LiveCosts()
+    assert told((0.5, 0.75), (0.125,), LiveCosts()) == 0.5
+    assert told((0.5, 0.75), (), LiveCosts()) == told((), (0.125,), LiveCosts()) == guess, "an earlier release"
+    assert told((0.0, 0.75), (0.125,), LiveCosts()) == guess, "of no use"
+    assert told((0.5, 0.75), (0.125,), LiveCosts(replace(NOMINAL, version="mine"))) == guess, "stated"
+    teach(busy, 0.1)
+    busy.digest()
+    assert told((0.5, 0.75), (0.125,), busy) == pytest.approx(1.0, rel=0.05)
+    costs = LiveCosts()
+    told((0.5, 0.75), (0.125,), costs)
+    assert costs.source(pinned=True)() is NOMINAL, "a text that must not depend on the clock"
 
 
 async def test_many_at_once_share_what_is_known(gateway: Gateway) -> None:

@@ -1,0 +1,68 @@
+"""What passes cost here, found out before the first request: what a gateway knows it need not try on its clients."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import Any
+
+from adasd.core.backend import Kernels
+from adasd.core.draws import CounterDraws, DrawKey, Purpose
+from adasd.core.errors import AdasdError
+from adasd.core.types import SamplingParams
+from adasd.runtime.base import CausalRuntime, Segment
+from adasd.runtime.cores import SharedCores
+from adasd.runtime.options import Role
+
+SESSION = b"before the first"
+"""That no gateway has: theirs are random."""
+MOST_ROWS = 64
+TIMES, SECONDS = 5, 2.0
+"""Every number of rows is tried so often, but no further time once so long has passed."""
+SAMPLING, KEY = SamplingParams(), DrawKey(0, 0, Purpose.EMIT)
+
+
+def rehearse(runtime: CausalRuntime[Any], kernels: Kernels[Any, CounterDraws]) -> None:
+    """One token through model and sampling, so that nobody's first answer waits for what is compiled when first used.
+
+    What is wrong with it a request will tell.
+    """
+    with suppress(AdasdError):
+        for role in ("draft", "target"):
+            _pass(runtime, kernels, role, 1)
+    runtime.release(SESSION)
+
+
+def pace(
+    runtime: CausalRuntime[Any], kernels: Kernels[Any, CounterDraws], role: Role, cores: SharedCores
+) -> tuple[float, ...]:
+    """Seconds of a pass over 1, 2, 4, ... MOST_ROWS rows of a session, as far as the context goes: the least of TIMES.
+
+    They take turns, so that what else goes on while services start is nobody's in particular. Empty for a model that is
+    no good, of which a request will tell.
+    """
+    room = min(MOST_ROWS, runtime.info().context_length)
+    rows = [1 << power for power in range(room.bit_length())]
+    least, began = [float("inf")] * len(rows), time.perf_counter()
+    try:
+        for again in range(TIMES):
+            for place, wanted in enumerate(rows):
+                if again and time.perf_counter() - began > SECONDS:
+                    break
+                with cores.taken():
+                    least[place] = min(least[place], _pass(runtime, kernels, role, wanted))
+    except AdasdError:
+        return ()
+    finally:
+        runtime.release(SESSION)
+    return tuple(least)
+
+
+def _pass(runtime: CausalRuntime[Any], kernels: Kernels[Any, CounterDraws], role: Role, rows: int) -> float:
+    began = time.perf_counter()
+    (logits,) = runtime.forward([Segment(SESSION, 0, (0,) * rows, rows if role == "target" else 1)])
+    if role == "target":
+        kernels.target(logits, SAMPLING).emit(rows - 1, None, KEY, CounterDraws(0))
+    else:
+        kernels.propose(logits[0], SAMPLING)
+    return time.perf_counter() - began
