@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -181,15 +182,23 @@ def test_errors_are_the_sdks_own(
 def test_a_used_up_key_is_waited_for(url: str, recorder: Recorder) -> None:
     """The SDK obeys Retry-After, and gets its answer once the key's other request has ended."""
     with openai.OpenAI(base_url=url, api_key=NARROW_KEY, max_retries=0) as client:
-        held = client.chat.completions.create(**{**SEEDED, "max_tokens": None}, messages=MESSAGES, stream=True)
+        endless = {"max_tokens": 600, "extra_body": {"ignore_eos": True, "speculation": {"stopping": "off"}}}
+        held = client.chat.completions.create(**SEEDED | endless, messages=MESSAGES, stream=True)
         with pytest.raises(openai.RateLimitError) as raised:
             client.chat.completions.create(**SEEDED, messages=MESSAGES)
         assert (raised.value.code, raised.value.response.headers["retry-after"]) == ("rate_limit_exceeded", "1")
         patient = client.with_options(max_retries=8)
-        timer = threading.Timer(0.5, held.close)
-        timer.start()
+
+        def let_go() -> None:
+            deadline = time.monotonic() + 60
+            while recorder.statuses[2:3] != [429] and time.monotonic() < deadline:
+                time.sleep(0.01)
+            held.close()
+
+        closing = threading.Thread(target=let_go)
+        closing.start()
         assert patient.chat.completions.create(**SEEDED, messages=MESSAGES).choices[0].message.content
-        timer.join()
+        closing.join()
     assert recorder.statuses[:2] == [200, 429]
     assert recorder.statuses[-1] == 200
     assert set(recorder.statuses[2:-1]) == {429}
