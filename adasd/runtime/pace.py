@@ -17,7 +17,7 @@ from adasd.runtime.options import Role
 SESSION = b"before the first"
 """That no gateway has: theirs are random."""
 MOST_ROWS = 64
-TIMES, SECONDS = 5, 2.0
+TIMES, SECONDS = 10, 2.0
 """Every number of rows is tried so often, but no further time once so long has passed."""
 SAMPLING, KEY = SamplingParams(), DrawKey(0, 0, Purpose.EMIT)
 

@@ -75,6 +75,7 @@ class ReplicaHost:
         self._engine = Engine(self._device, replica, self._max_streams, self._stepped, self._cores)
         self._replica, self._info = replica, info
         logger.info("loaded in %.1f s: %s", time.monotonic() - began, info)
+        logger.info("passes over 1, 2, 4, ... rows, ms: %s", " ".join(f"{1e3 * one:.1f}" for one in info.passes))
 
     def _stepped(self, messages: int) -> None:
         assert self._replica is not None
