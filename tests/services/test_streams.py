@@ -127,6 +127,7 @@ async def test_a_client_that_goes_stops_the_work_and_frees_the_session() -> None
     toy, kernels = load_model(TARGET + ",delay_ms=100", "draft", RuntimeOptions())
     runtime: Any = Counting(toy)
     async with running("drafter", loader=lambda: (runtime, kernels)) as drafter, drafting(drafter) as stream:
+        runtime.forwards = 0  # it has timed its passes
         stream.send(draft_request(Context(PROMPT), 16))
         await until(lambda: runtime.forwards == 1)
         stream.cancel()

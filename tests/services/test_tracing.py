@@ -128,8 +128,8 @@ HIDDEN = {"gateway": ("opentelemetry.sdk", "opentelemetry.exporter", "openteleme
 """Of the library; FastAPI itself needs its interface."""
 CALLS = {
     "gateway": "program.main()",
-    "drafter": "program.run(program.DrafterSettings, 'drafter', 'draft', program.service)",
-    "verifier": "program.run(program.VerifierSettings, 'verifier', 'target', program.service)",
+    "drafter": "program.run(program.DrafterSettings, 'drafter', program.service)",
+    "verifier": "program.run(program.VerifierSettings, 'verifier', program.service)",
 }
 REQUIRED = {
     "ADASD_GATEWAY_DRAFTER": "127.0.0.1:1",
