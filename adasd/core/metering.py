@@ -15,10 +15,10 @@ SHORTEST = 1e-9
 HORIZON, LEVEL_HORIZON, SHAPE_HORIZON = 64, 16, 256
 """Rounds that an average remembers. Load comes and goes faster than what rows cost relative to one another."""
 
-SURCHARGE, SHARED_SURCHARGE = 1.25, 2.5
-"""On what copied candidates add to a pass, alone in it and beside others: long passes are seldom seen and then thought
-cheap, and where most passes have somebody's copies plain ones are seldom seen too. Where candidates are nearly free it
-costs little, where they are dear next to nothing."""
+SURCHARGE, SHARED_SURCHARGE, PACED_SURCHARGE = 1.25, 2.5, 1.5
+"""On what copied candidates add to a pass, alone in it, beside others, and beside others where its growth was measured:
+long passes are seldom seen and then thought cheap, and where most passes have somebody's copies plain ones are seldom
+seen too. Where candidates are nearly free it costs little, where they are dear next to nothing."""
 MANY = 16
 """Ids whose reading tells what one costs."""
 AGEING_ROUNDS = 8
@@ -189,10 +189,20 @@ class CostMeter:
         return running * self.reading.otherwise(share * self.prompts.otherwise(0.0)) if self.turns else 0.0
 
     def _copied_table(self, running: int) -> tuple[float, ...]:
-        """As `verify`, of a block that one session adds to a pass of all: what it adds every one of them waits for."""
-        passes = self._passes(running + np.arange(MAX_ROWS))
-        surcharge = SURCHARGE if running == 1 else SHARED_SURCHARGE
-        table = passes[0] + surcharge * running * (passes - passes[0])
+        """As `verify`, of a block that one session adds to a pass of all: what it adds every one of them waits for.
+
+        Where passes were measured their growth is, as slow as plain ones are now: those of many sessions have so many
+        numbers of rows, with pieces of prompts among them, that too few of each are seen to tell what four more add.
+        """
+        rows = running + np.arange(MAX_ROWS)
+        passes = self._passes(rows)
+        if running == 1:
+            table = passes[0] + SURCHARGE * (passes - passes[0])
+        elif self.paced:
+            grown = stated(self.prior, rows) / stated(self.prior, rows[:1]) - 1.0
+            table = passes[0] * (1.0 + PACED_SURCHARGE * running * grown)
+        else:
+            table = passes[0] + SHARED_SURCHARGE * running * (passes - passes[0])
         return tuple(np.maximum.accumulate(table).tolist())
 
     def _verify_table(self, running: int, together: int) -> tuple[float, ...]:

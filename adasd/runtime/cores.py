@@ -19,6 +19,8 @@ PATIENCE = 1.0
 """Seconds to wait for the others at most: one of them may have been stopped in the middle of a pass. Only once: until
 it goes on, nobody waits for it again."""
 LOOK_SECONDS = 0.0002
+START, START_LOOK_SECONDS = 60.0, 0.01
+"""Seconds that a service which has loaded its model waits for those that have not, at most."""
 
 
 class SharedCores:
@@ -28,11 +30,38 @@ class SharedCores:
     """
 
     def __init__(self, path: Path | None = None) -> None:
+        self._path = path
         try:
             self._file = None if path is None else os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise InvalidRequest(f"shared_cores {path}: {error}", "shared_cores") from None
         self._patience = PATIENCE
+
+    @contextmanager
+    def loading(self) -> Iterator[None]:
+        """While a model is loaded, which takes all cores for seconds."""
+        with self._start(fcntl.LOCK_SH):
+            yield
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """While nobody loads a model or measures here: for what is to be measured. Not waited for longer than START."""
+        with self._start(fcntl.LOCK_EX):
+            yield
+
+    @contextmanager
+    def _start(self, kind: int) -> Iterator[None]:
+        if self._path is None:
+            yield
+            return
+        file = os.open(f"{self._path}.loading", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            give_up = time.monotonic() + START
+            while not _locked(file, kind) and time.monotonic() < give_up:
+                time.sleep(START_LOOK_SECONDS)
+            yield
+        finally:
+            os.close(file)  # which unlocks it
 
     @contextmanager
     def taken(self) -> Iterator[None]:
@@ -50,11 +79,18 @@ class SharedCores:
     def _acquire(self, file: int) -> bool:
         give_up = time.monotonic() + self._patience
         while True:
-            with suppress(BlockingIOError):
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _locked(file, fcntl.LOCK_EX):
                 self._patience = PATIENCE
                 return True
             if time.monotonic() >= give_up:
                 self._patience = 0.0
                 return False
             time.sleep(LOOK_SECONDS)
+
+
+def _locked(file: int, kind: int) -> bool:
+    """Whether it could be had at once."""
+    with suppress(BlockingIOError):
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+        return True
+    return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from itertools import product
 from typing import Any
 
 from adasd.core.backend import Kernels
@@ -38,24 +39,24 @@ def pace(
 ) -> tuple[float, ...]:
     """Seconds of a pass over 1, 2, 4, ... MOST_ROWS rows of a session, as far as the context goes: the least of TIMES.
 
-    They take turns, so that what else goes on while services start is nobody's in particular. Empty for a model that is
-    no good, of which a request will tell.
+    They take turns, so that whatever else goes on is nobody's in particular, and wait until nobody loads a model on
+    these cores. Empty for a model that is no good, of which a request will tell.
     """
     room = min(MOST_ROWS, runtime.info().context_length)
-    rows = [1 << power for power in range(room.bit_length())]
-    least, began = [float("inf")] * len(rows), time.perf_counter()
+    least = {1 << power: float("inf") for power in range(room.bit_length())}
     try:
-        for again in range(TIMES):
-            for place, wanted in enumerate(rows):
+        with cores.quiet():
+            began = time.perf_counter()
+            for again, rows in product(range(TIMES), least):
                 if again and time.perf_counter() - began > SECONDS:
                     break
                 with cores.taken():
-                    least[place] = min(least[place], _pass(runtime, kernels, role, wanted))
+                    least[rows] = min(least[rows], _pass(runtime, kernels, role, rows))
     except AdasdError:
         return ()
     finally:
         runtime.release(SESSION)
-    return tuple(least)
+    return tuple(least.values())
 
 
 def _pass(runtime: CausalRuntime[Any], kernels: Kernels[Any, CounterDraws], role: Role, rows: int) -> float:

@@ -65,7 +65,7 @@ class ReplicaHost:
     async def load(self, loader: Callable[[], Loaded], role: Role, max_vocabulary: int) -> None:
         """Load the model on the device thread and see what its passes take. Raises what `loader` raises."""
         began = time.monotonic()
-        replica = await self._device.run(lambda: Replica(*loader(), self._schedule, self._grammars))
+        replica = await self._device.run(self._loaded, loader)
         info = replica.info()
         if info.vocabulary > max_vocabulary:
             raise InvalidRequest(
@@ -76,6 +76,10 @@ class ReplicaHost:
         self._replica, self._info = replica, info
         logger.info("loaded in %.1f s: %s", time.monotonic() - began, info)
         logger.info("passes over 1, 2, 4, ... rows, ms: %s", " ".join(f"{1e3 * one:.1f}" for one in info.passes))
+
+    def _loaded(self, loader: Callable[[], Loaded]) -> Replica[Any]:
+        with self._cores.loading():
+            return Replica(*loader(), self._schedule, self._grammars)
 
     def _stepped(self, messages: int) -> None:
         assert self._replica is not None
