@@ -10,11 +10,11 @@ import pytest
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.context import Context
 from adasd.core.copying import Copying, copying_for
-from adasd.core.costs import CostProfile
+from adasd.core.costs import CostProfile, paced
 from adasd.core.decoding import Controller, copied
 from adasd.core.foresight import Foresight
 from adasd.core.marginal import Marginal
-from adasd.core.metering import SHARED_SURCHARGE, CostMeter, Observation
+from adasd.core.metering import PACED_SURCHARGE, SHARED_SURCHARGE, CostMeter, Observation
 from adasd.core.progress import Counters, GenerationState
 from adasd.core.prospects import Prospects
 from adasd.core.stopping import AdaSDStopping, Fixed, Off
@@ -104,6 +104,10 @@ def test_sessions_that_copy_stay_together() -> None:
     added = apart.copied_rounds[2] - apart.copied_rounds[0]
     assert added == pytest.approx(SHARED_SURCHARGE * 4 * (longer - alone)), "everybody waits for the block of one"
     assert CostMeter().profile().copied_rounds[2] < apart.copied_rounds[2]
+    told = paced([0.5, 0.5, 0.75, 1.25, 2.0], [0.1])
+    measured = replace(meter, prior=told, paced=True).profile()
+    passes = measured.copied_rounds[0]
+    assert measured.copied_rounds[4] == pytest.approx(passes * (1 + PACED_SURCHARGE * 4 * (1.25 / 0.75 - 1)))
     for _ in range(10):
         meter = meter.after(copies)
     assert meter.together.otherwise(4.0) == kept, "how they come apart is not learned from copies"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+from contextlib import ExitStack
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
@@ -54,8 +55,33 @@ def test_whoever_is_stopped_in_a_pass_is_waited_for_once(tmp_path: Path, monkeyp
         assert waits, "whoever was stopped waits in turn"
 
 
+def test_nothing_is_measured_while_somebody_loads_a_model_or_measures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Models are loaded side by side. One that never comes to an end is not waited for for ever."""
+    mine, other, third = (SharedCores(tmp_path / "lock") for _ in range(3))
+    waits = list[float]()
+
+    def slept(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            loading.close()
+
+    monkeypatch.setattr(cores.time, "sleep", slept)
+    with ExitStack() as loading:
+        loading.enter_context(other.loading())
+        with third.loading():
+            assert not waits
+        with mine.quiet():
+            assert len(waits) == 3
+    waits.clear()
+    monkeypatch.setattr(cores, "START", 0.05)
+    with other.quiet(), third.loading():
+        assert len(waits) > 3
+
+
 def test_without_a_file_nobody_waits() -> None:
-    with SharedCores().taken(), SharedCores().taken():
+    with SharedCores().taken(), SharedCores().taken(), SharedCores().loading(), SharedCores().quiet():
         pass
 
 

@@ -21,7 +21,13 @@ class Cores(SharedCores):
     """Counts who takes them."""
 
     taken_times = 0
-    held = False
+    held = still = False
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        self.still = True
+        yield
+        self.still = False
 
     @contextmanager
     def taken(self) -> Iterator[None]:
@@ -31,7 +37,7 @@ class Cores(SharedCores):
 
 
 class Clocked(ToyRuntime):
-    """A pass takes a tenth of a second and a hundredth a row on a clock of its own, the first time three times that."""
+    """A pass takes a tenth of a second and a hundredth a row on a clock of its own, all but the second time three times that."""
 
     def __init__(self, spec: str, cores: Cores) -> None:
         super().__init__(ToySpec.parse(spec))
@@ -39,10 +45,11 @@ class Clocked(ToyRuntime):
 
     def forward(self, batch: Sequence[Segment]) -> Any:
         assert self.cores.held
+        assert self.cores.still
         (segment,) = batch
-        again = (len(segment.ids), segment.rows) in self.seen
+        second = self.seen.count((len(segment.ids), segment.rows)) == 1
         self.seen.append((len(segment.ids), segment.rows))
-        self.now += (1 if again else 3) * (0.1 + 0.01 * len(segment.ids))
+        self.now += (1 if second else 3) * (0.1 + 0.01 * len(segment.ids))
         return super().forward(batch)
 
 
