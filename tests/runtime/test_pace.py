@@ -37,7 +37,9 @@ class Cores(SharedCores):
 
 
 class Clocked(ToyRuntime):
-    """A pass takes a tenth of a second and a hundredth a row on a clock of its own, all but the second time three times that."""
+    """A pass takes a tenth of a second and a hundredth a row on a clock of its own, and three times that but the second
+    time.
+    """
 
     def __init__(self, spec: str, cores: Cores) -> None:
         super().__init__(ToySpec.parse(spec))
