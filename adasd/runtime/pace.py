@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from contextlib import suppress
 from itertools import product
@@ -14,6 +15,8 @@ from adasd.core.types import SamplingParams
 from adasd.runtime.base import CausalRuntime, Segment
 from adasd.runtime.cores import SharedCores
 from adasd.runtime.options import Role
+
+logger = logging.getLogger(__name__)
 
 SESSION = b"before the first"
 """That no gateway has: theirs are random."""
@@ -40,7 +43,7 @@ def pace(
     """Seconds of a pass over 1, 2, 4, ... MOST_ROWS rows of a session, as far as the context goes: the least of TIMES.
 
     They take turns, so that whatever else goes on is nobody's in particular, and wait until nobody loads a model on
-    these cores. Empty for a model that is no good, of which a request will tell.
+    these cores. Empty where one fails, of which requests will tell: for a model that is no good, or too little memory.
     """
     room = min(MOST_ROWS, runtime.info().context_length)
     least = {1 << power: float("inf") for power in range(room.bit_length())}
@@ -52,7 +55,8 @@ def pace(
                     break
                 with cores.taken():
                     least[rows] = min(least[rows], _pass(runtime, kernels, role, rows))
-    except AdasdError:
+    except Exception as error:
+        logger.warning("passes could not be timed: %s", error)
         return ()
     finally:
         runtime.release(SESSION)

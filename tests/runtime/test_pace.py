@@ -82,6 +82,16 @@ def test_slow_passes_are_tried_once_each_and_no_row_beyond_the_context(monkeypat
     assert len(runtime.seen) == 3
 
 
-def test_a_model_that_is_no_good_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    seconds, runtime = paced(monkeypatch, "target", "toy:seed=1,vocab=40,nan_after=0")
+@pytest.mark.parametrize("fault", [None, RuntimeError("out of memory")], ids=str)
+def test_a_model_that_is_no_good_or_has_no_room_says_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fault: Exception | None
+) -> None:
+    def fail(*_: object) -> None:
+        assert fault is not None
+        raise fault
+
+    if fault is not None:
+        monkeypatch.setattr(HostKernels, "target", fail)
+    seconds, runtime = paced(monkeypatch, "target", "toy:seed=1,vocab=40" + ("" if fault else ",nan_after=0"))
     assert (seconds, runtime.allocated) == ((), 0)
+    assert "passes could not be timed" in caplog.text
