@@ -34,6 +34,10 @@ SPINS = "20000"
 keeps a core busy for milliseconds after a pass, which on one machine is the other model's; none at all wakes too late.
 """
 
+SWITCH_SECONDS = 0.0005
+"""For which one of two threads may keep Python while the other waits for it, a tenth of Python's own: with many streams
+the passes of the device thread and the loop that brings their messages wait for each other dozens of times a pass."""
+
 LINE = "%(asctime)s %(levelname)s %(name)s{}: %(message)s"
 
 ROLES: dict[ServiceName, Role] = {"drafter": "draft", "verifier": "target"}
@@ -46,6 +50,7 @@ def run(
 ) -> None:
     """The whole program: settings, logging, serving. Ends the process with a message for what cannot be served."""
     os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         settings = read_settings(kind)
         logging.basicConfig(level=settings.log_level, format=LINE.format(""))
