@@ -44,10 +44,10 @@ def load_profile(path: Path | None) -> CostProfile:
 class LiveCosts:
     """The costs of now, from the rounds of all generations of this process.
 
-    prior: the stated ones, where they start from. shared_cores: drafter and verifier compute on the same ones, so that
-    while one has its turn the sessions of the other wait. Many streams weigh the same costs: they are worked out once
-    in REFRESH_ROUNDS of theirs, and once in REFRESH_SECONDS. What rounds took is put down when it comes, and reckoned
-    with once no block waits for that (`digest`), or when the costs are asked for.
+    prior: the stated ones, where they start from; nominal ones give way to what is `told`. shared_cores: drafter and
+    verifier compute on the same ones, so that while one has its turn the sessions of the other wait. Many streams weigh
+    the same costs: they are worked out once in REFRESH_ROUNDS of theirs, and once in REFRESH_SECONDS. What rounds took
+    is put down when it comes, and reckoned with once no block waits for that (`digest`), or when costs are asked for.
     """
 
     def __init__(self, prior: CostProfile = NOMINAL, shared_cores: bool = False) -> None:
