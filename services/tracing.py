@@ -212,6 +212,7 @@ def figures(timing: Timing) -> Attributes:
         "adasd.queue_seconds": timing.queue,
         "adasd.forward_seconds": timing.forward,
         "adasd.rules_seconds": timing.rules,
+        "adasd.ahead_seconds": timing.ahead,
     }
 
 

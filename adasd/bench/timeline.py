@@ -33,7 +33,8 @@ STORED = (100, 1000, 4000, 8000)
 def chrome_trace(answers: Iterable[Answer]) -> dict[str, Any]:
     """Trace-event JSON for chrome://tracing or Perfetto: a process per service, in it a lane per concurrent answer.
 
-    What a replica tells has durations but no clock of ours: it is drawn in the middle of what the gateway waited.
+    What a replica tells has durations but no clock of ours: it is drawn in the middle of what the gateway waited, or
+    before that by as much as it was ahead.
     """
     events: list[Event] = []
     busy: list[float] = []  # until when, by lane
@@ -88,7 +89,9 @@ def _slices(step: Mapping[str, Any]) -> list[tuple[str, float, float]]:
     if not _told(step):
         return [(step["step"], step["begin"], step["seconds"])]
     parts = [step[part] for part in TOLD]
-    begins = accumulate(parts, initial=step["begin"] + max(0.0, step["seconds"] - sum(parts)) / 2)
+    ahead = step.get("ahead", 0.0)
+    waited = max(0.0, step["seconds"] - sum(parts) + ahead)
+    begins = accumulate(parts, initial=step["begin"] - ahead + waited / 2)
     return [part for part in zip(TOLD, begins, parts, strict=False) if part[2]]
 
 
@@ -99,7 +102,7 @@ def _told(step: Mapping[str, Any]) -> bool:
 
 def spent(rounds: Sequence[Round]) -> Iterator[dict[str, float]]:
     """Seconds of every round by PARTS, until the next one begins; network is what a replica did not tell of the wait
-    for it, gateway the rest.
+    for it, gateway the rest. What was done ahead of the round belongs to the ones before it.
     """
     for one, following in zip_longest(rounds, rounds[1:]):
         steps, _ = _split(one)
@@ -134,7 +137,8 @@ def _parts(step: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     if service == "redis":
         yield "create", seconds
         return
-    told = {part: step[part] for part in TOLD}
+    told, ahead = {part: step[part] for part in TOLD}, step.get("ahead", 0.0)
+    told |= {"forward": max(0.0, told["forward"] - ahead)}
     yield from ((f"{service} {part}", value) for part, value in told.items())
     yield f"{service} network" if _told(step) else f"{service}, not told", max(0.0, seconds - sum(told.values()))
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from adasd.core.errors import InvalidRequest
 from adasd.core.types import MAX_TOP_LOGPROBS, Draft, DraftPlan, SamplingParams, Verdict
+
+NextRound = Literal["unknown", "plain", "none"]
+"""What can be said of the next round before this one's outcome is known: that it has no candidates, or is not to be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,8 @@ class Timing:
     """Where a replica's time for one message went, in seconds. forwards: passes of the model it took part in.
 
     queue: waiting for the device. forward: in these passes, whoever else was in them. rules: sampling or judging.
-    sessions, tokens: in these passes altogether, each pass counted by itself.
+    sessions, tokens: in these passes altogether, each pass counted by itself. ahead: of all these seconds, those that
+    had gone by when the message came, because its round was begun before.
     """
 
     forwards: int = 0
@@ -61,6 +66,12 @@ class Timing:
     rules: float = 0.0
     sessions: int = 0
     tokens: int = 0
+    ahead: float = 0.0
+
+    @property
+    def whole(self) -> float:
+        """Seconds from when it could begin to its end."""
+        return self.queue + self.forward + self.rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +99,8 @@ class VerifyRequest:
     """Judge `draft` after `context.base` under the named acceptance rule.
 
     state: packed AcceptanceState as of `base`. top_logprobs: of how many of the likeliest ids each token's entry in
-    `Verdict.logprobs` tells beside its own; None wants no entries. Raises InvalidRequest.
+    `Verdict.logprobs` tells beside its own; None wants no entries. next_round: a hint, by which the verifier may begin
+    it before it is asked for. Raises InvalidRequest.
     """
 
     context: ContextDelta
@@ -98,6 +110,7 @@ class VerifyRequest:
     state: bytes
     round_number: int
     top_logprobs: int | None = None
+    next_round: NextRound = "unknown"
 
     def __post_init__(self) -> None:
         if self.top_logprobs is not None and not 0 <= self.top_logprobs <= MAX_TOP_LOGPROBS:

@@ -11,7 +11,16 @@ from typing import NamedTuple
 from adasd.core.context import pack_ids, unpack_ids
 from adasd.core.costs import MAX_ROWS, CostProfile
 from adasd.core.errors import AdasdError, InvalidDraft, InvalidRequest
-from adasd.core.messages import ContextDelta, DraftReply, DraftRequest, ModelInfo, Timing, VerifyReply, VerifyRequest
+from adasd.core.messages import (
+    ContextDelta,
+    DraftReply,
+    DraftRequest,
+    ModelInfo,
+    NextRound,
+    Timing,
+    VerifyReply,
+    VerifyRequest,
+)
 from adasd.core.types import Draft, DraftPlan, Emission, Judgement, Row, TokenLogprobs, Verdict
 from adasd.core.worth import Worth
 from adasd.rpc.rows import OpaqueRow, decode_row, encode_row
@@ -30,6 +39,12 @@ _EMISSIONS: dict[Emission, verifier_pb2.Emission] = {
     "bonus": verifier_pb2.EMISSION_BONUS,
 }
 _EMISSION_NAMES = {number: name for name, number in _EMISSIONS.items()}
+_NEXT_ROUNDS: dict[NextRound, verifier_pb2.NextRound] = {
+    "unknown": verifier_pb2.NEXT_ROUND_UNKNOWN,
+    "plain": verifier_pb2.NEXT_ROUND_PLAIN,
+    "none": verifier_pb2.NEXT_ROUND_NONE,
+}
+_NEXT_ROUND_NAMES = {number: name for name, number in _NEXT_ROUNDS.items()}
 
 
 class PeerInfo(NamedTuple):
@@ -103,6 +118,7 @@ def encode_verify_request(request: VerifyRequest) -> verifier_pb2.VerifyRequest:
         state=request.state,
         round=request.round_number,
         top_logprobs=request.top_logprobs,
+        next_round=_NEXT_ROUNDS[request.next_round],
     )
 
 
@@ -116,6 +132,7 @@ def decode_verify_request(message: verifier_pb2.VerifyRequest) -> VerifyRequest:
         state=message.state,
         round_number=message.round,
         top_logprobs=message.top_logprobs if message.HasField("top_logprobs") else None,
+        next_round=_NEXT_ROUND_NAMES.get(message.next_round, "unknown"),
     )
 
 
@@ -158,11 +175,13 @@ def _encode_timing(timing: Timing) -> common_pb2.Timing:
         rules=timing.rules,
         sessions=timing.sessions,
         tokens=timing.tokens,
+        ahead=timing.ahead,
     )
 
 
 def _decode_timing(message: common_pb2.Timing) -> Timing:
-    return Timing(message.forwards, message.queue, message.forward, message.rules, message.sessions, message.tokens)
+    seconds = message.queue, message.forward, message.rules
+    return Timing(message.forwards, *seconds, message.sessions, message.tokens, message.ahead)
 
 
 def _encode_plan(plan: DraftPlan) -> drafter_pb2.DraftPlan:

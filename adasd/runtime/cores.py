@@ -32,7 +32,8 @@ class SharedCores:
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         try:
-            self._file = None if path is None else os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            self._file = None if path is None else _opened(path)
+            self._next = None if path is None else _opened(path.with_name(f"{path.name}.next"))
         except OSError as error:
             raise InvalidRequest(f"shared_cores {path}: {error}", "shared_cores") from None
         self._patience = PATIENCE
@@ -54,7 +55,7 @@ class SharedCores:
         if self._path is None:
             yield
             return
-        file = os.open(f"{self._path}.loading", os.O_RDWR | os.O_CREAT, 0o600)
+        file = _opened(self._path.with_name(f"{self._path.name}.loading"))
         try:
             give_up = time.monotonic() + START
             while not _locked(file, kind) and time.monotonic() < give_up:
@@ -65,27 +66,41 @@ class SharedCores:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """For a pass. Whoever waits longer than PATIENCE goes on as if alone."""
-        if self._file is None:
+        """For a pass, in turn: whoever has just had one lets those go first that wait. Whoever waits longer than
+        PATIENCE goes on as if alone.
+        """
+        if self._file is None or self._next is None:
             yield
             return
-        held = self._acquire(self._file)
+        held = self._acquire(self._file, self._next)
         try:
             yield
         finally:
             if held:
                 fcntl.flock(self._file, fcntl.LOCK_UN)
 
-    def _acquire(self, file: int) -> bool:
+    def _acquire(self, file: int, next_: int) -> bool:
+        """Be the next one, then have the cores; whether they could be had."""
         give_up = time.monotonic() + self._patience
-        while True:
-            if _locked(file, fcntl.LOCK_EX):
-                self._patience = PATIENCE
-                return True
-            if time.monotonic() >= give_up:
-                self._patience = 0.0
-                return False
-            time.sleep(LOOK_SECONDS)
+        try:
+            held = _waited(next_, give_up) and _waited(file, give_up)
+        finally:
+            fcntl.flock(next_, fcntl.LOCK_UN)
+        self._patience = PATIENCE if held else 0.0
+        return held
+
+
+def _opened(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+
+
+def _waited(file: int, give_up: float) -> bool:
+    """Whether its lock could be had until then."""
+    while not _locked(file, fcntl.LOCK_EX):
+        if time.monotonic() >= give_up:
+            return False
+        time.sleep(LOOK_SECONDS)
+    return True
 
 
 def _locked(file: int, kind: int) -> bool:

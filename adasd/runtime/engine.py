@@ -24,13 +24,19 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 Work = Callable[[Replica[Any]], Steps[T]]
+Done = Callable[[Any, Timing], None]
+"""Told the result or the error, on the device thread."""
+
+
+def _nothing(replica: Replica[Any], result: Any, timing: Timing) -> None:
+    pass
 
 
 class Engine:
     """Steps a replica's batcher on the device thread while there are jobs; other calls come between two steps.
 
     capacity: jobs in hand at once; one more is refused with Overloaded. stepped: told how many took part in a step.
-    cores: taken for every step.
+    cores: taken for every step. eos_ids: the model's.
     """
 
     def __init__(
@@ -42,40 +48,60 @@ class Engine:
         cores: SharedCores | None = None,
     ) -> None:
         self._device, self._replica, self._capacity, self._stepped = device, replica, capacity, stepped
-        self._answers: list[tuple[asyncio.Future[Any], Any, Timing]] = []
-        self._arrived: deque[tuple[Work[Any], Callable[[Any, Timing], None], Callable[[], bool]]] = deque()
+        self._answers: list[tuple[asyncio.Future[Any], Any]] = []
+        self._arrived: deque[tuple[Work[Any], Done, Callable[[], bool]]] = deque()
         self._lock = threading.Lock()
         self._gathering, self._cores = Gathering(), cores or SharedCores()
         self._stepping = False
         self._in_hand = 0
+        self.eos_ids = replica.info().eos_ids
 
-    async def run(self, work: Work[T], cancelled: Callable[[], bool]) -> tuple[T, Timing]:
+    async def run(
+        self,
+        work: Work[T],
+        cancelled: Callable[[], bool],
+        then: Callable[[Replica[Any], T, Timing], None] = _nothing,
+    ) -> tuple[T, Timing]:
         """The job's result. Raises its error, Overloaded, ServiceUnavailable once the device is shut down.
 
-        Cancelling the awaiting task drops the job before its next pass; so does `cancelled`.
+        Cancelling the awaiting task drops the job before its next pass; so does `cancelled`. then: what else to do with
+        the result, on the device thread, before it is told.
         """
         if self._in_hand >= self._capacity:
             raise Overloaded(f"{self._in_hand} messages are in hand")
         answer: asyncio.Future[tuple[T, Timing]] = asyncio.get_running_loop().create_future()
 
         def done(result: T | BaseException, timing: Timing) -> None:
-            self._gathering.answered()
-            self._answers.append((answer, result, timing))
+            if isinstance(result, BaseException):
+                self.answer(answer, result)
+            else:
+                self.answer(answer, (result, timing))
+                then(self._replica, result, timing)
 
         self._in_hand += 1
         try:
-            self._arrive(work, done, lambda: answer.cancelled() or cancelled())
+            self.submit(work, done, lambda: answer.cancelled() or cancelled())
             return await answer
         finally:
             self._in_hand -= 1
 
-    def _arrive(self, *job: Any) -> None:
+    def submit(self, work: Work[Any], done: Done, cancelled: Callable[[], bool]) -> None:
+        """Have the next step take a job in hand, unless it is cancelled by then; from whichever thread."""
         with self._lock:
-            self._arrived.append(job)
+            self._arrived.append((work, done, cancelled))
             idle, self._stepping = not self._stepping, True
         self._gathering.arrived(first=idle)
         if idle:
             self._again()
+
+    def answer(self, waiting: asyncio.Future[Any], answer: Any) -> None:
+        """Tell who waits for a job, once the step that is under way has ended; on the device thread."""
+        self.expect()
+        self._answers.append((waiting, answer))
+
+    def expect(self) -> None:
+        """A session's job has ended: it may be back before the next pass."""
+        self._gathering.answered()
 
     def _again(self) -> None:
         """Have the device thread take another step, after whatever else waits for it."""
@@ -108,7 +134,10 @@ class Engine:
         """Take what has arrived in hand."""
         while self._arrived:
             work, done, cancelled = self._arrived.popleft()
-            self._replica.batcher.add(Job(work(self._replica), done, cancelled))
+            if cancelled():  # its session may have been released, and must not come back
+                done(ServiceUnavailable("nobody waits for this any more"), Timing())
+            else:
+                self._replica.batcher.add(Job(work(self._replica), done, cancelled))
 
     def _dropped(self) -> None:
         """The device was shut down: nobody is left waiting."""
@@ -125,11 +154,11 @@ class Engine:
                 answers[0][0].get_loop().call_soon_threadsafe(_settle, answers)
 
 
-def _settle(answers: Sequence[tuple[asyncio.Future[Any], Any, Timing]]) -> None:
-    for answer, result, timing in answers:
-        if answer.done():  # given up on
+def _settle(answers: Sequence[tuple[asyncio.Future[Any], Any]]) -> None:
+    for waiting, answer in answers:
+        if waiting.done():  # given up on
             continue
-        if isinstance(result, BaseException):
-            answer.set_exception(result)
+        if isinstance(answer, BaseException):
+            waiting.set_exception(answer)
         else:
-            answer.set_result((result, timing))
+            waiting.set_result(answer)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from adasd.core.backend import Kernels
+from adasd.core.context import ContextHash
 from adasd.core.draws import CounterDraws
 from adasd.core.grammar import Grammars
 from adasd.core.messages import DraftRequest, ModelInfo, Timing, VerifyRequest
@@ -55,6 +56,10 @@ class Replica(Generic[L]):
     def release(self, session: bytes) -> None:
         """Forget a session; unknown ones are fine."""
         self._sessions.release(session)
+
+    def context_hash(self, session: bytes) -> ContextHash:
+        """Of what is known of a session."""
+        return self._sessions.hash(session)
 
     def draft_steps(self, request: DraftRequest) -> Steps[Draft]:
         """A block of candidates, for the batcher."""

@@ -62,6 +62,11 @@ class Sessions:
         session.known, session.hash = known, found
         return known
 
+    def hash(self, name: bytes) -> ContextHash:
+        """Of the committed ids; of none for a session that is not known."""
+        session = self._sessions.get(name)
+        return session.hash if session else ContextHash()
+
     def progress(self, name: bytes, processing: Processing) -> Progress | None:
         """Of a session's text in its grammar, if it has one: kept from message to message. Raises InvalidRequest."""
         grammar, session = processing.grammar, self._sessions[name]

@@ -65,7 +65,7 @@ class RemotePeers:
 
     def verifier(self, request: GenerationRequest) -> RemoteVerifier:
         weights = self.target.weights_fingerprint if self.target else None
-        asked = request.session, request.sampling, request.acceptance, weights, request.top_logprobs
+        asked = request.session, request.sampling, request.acceptance, weights, request.top_logprobs, request.next_round
         return self.verifiers.open(*asked)
 
     async def verifier_fits(self) -> None:

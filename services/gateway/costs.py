@@ -155,7 +155,7 @@ class RoundWatch:
         if self._prefill:
             self._costs.prefilled(timing.forward, timing.tokens)
         else:
-            own, pass_ = seconds - min(timing.queue, seconds), (sessions, rows, running)
+            own, pass_ = _own(seconds, timing), (sessions, rows, running)
             self._costs.add(Observation(candidates, own, 0.0, drafting, work, steps, *pass_, copied, served, read))
         self._prefill = False
 
@@ -177,6 +177,12 @@ class RoundWatch:
         timing = self._drafted[1] if self._drafted is not None else Timing()
         served = max(1.0, timing.sessions / timing.forwards) if timing.forwards else 1.0
         return served, 0 if self._warm else timing.tokens
+
+
+def _own(seconds: float, timing: Timing) -> float:
+    """What a pass holds its session up, less the wait for it. One begun ahead takes all its time, little as is seen of
+    it here."""
+    return max(seconds - min(timing.queue, seconds), timing.forward + timing.rules if timing.ahead else 0.0)
 
 
 def _sharing(timing: Timing) -> tuple[float, int | None]:

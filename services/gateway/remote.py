@@ -22,7 +22,15 @@ from adasd.core.errors import (
     ServiceUnavailable,
     SessionNotFound,
 )
-from adasd.core.messages import ContextDelta, DraftReply, DraftRequest, Timing, VerifyReply, VerifyRequest
+from adasd.core.messages import (
+    ContextDelta,
+    DraftReply,
+    DraftRequest,
+    NextRound,
+    Timing,
+    VerifyReply,
+    VerifyRequest,
+)
 from adasd.core.types import Draft, DraftPlan, SamplingParams, Verdict
 from adasd.core.verification import judging
 from adasd.rpc.drafter import METHOD as PROPOSE
@@ -41,6 +49,10 @@ logger = logging.getLogger(__name__)
 PASSING = (ServiceUnavailable, DeadlineExceeded, Overloaded, SessionNotFound)  # what may pass while a request waits
 
 
+def _unknown(_: int) -> NextRound:
+    return "unknown"
+
+
 class RemoteVerifier:
     """`services.gateway.ports.Verifier` of one generation."""
 
@@ -51,11 +63,13 @@ class RemoteVerifier:
         acceptance: str,
         client: VerifierClient,
         top_logprobs: int | None,
+        next_round: Callable[[int], NextRound],
     ) -> None:
         self._stream = stream
         self._sampling = sampling
         self._acceptance = acceptance
         self._top_logprobs = top_logprobs
+        self._next_round = next_round
         self._client = client
         self._options = client.options
         self.timing = Timing()
@@ -67,7 +81,7 @@ class RemoteVerifier:
         def question(delta: ContextDelta) -> VerifyRequest:
             acceptance = judging(self._acceptance, draft)
             asked = self._sampling, draft, acceptance, packed, round_number, self._top_logprobs
-            return VerifyRequest(delta, *asked)
+            return VerifyRequest(delta, *asked, self._next_round(context.base))
 
         try:
             async with asyncio.timeout(self._options.verify_deadline):
@@ -237,14 +251,16 @@ class VerifierClient:
         acceptance: str,
         weights: str | None = None,
         top_logprobs: int | None = None,
+        next_round: Callable[[int], NextRound] = _unknown,
     ) -> RemoteVerifier:
         """The verifier of one generation. session: 16 bytes, another for every choice of a request.
 
-        weights: only replicas with these; None takes any. top_logprobs: as of `VerifyRequest`.
+        weights: only replicas with these; None takes any. top_logprobs: as of `VerifyRequest`. next_round: what can be
+        said of the one after a round, by the committed length at which that begins.
         """
         begin = stream_spans(self._tracing, VERIFY)
         stream = SessionStream[VerifyRequest, VerifyReply](self.replicas, session, weights, begin)
-        return RemoteVerifier(stream, sampling, acceptance, self, top_logprobs)
+        return RemoteVerifier(stream, sampling, acceptance, self, top_logprobs, next_round)
 
     def failed(self, error: AdasdError) -> None:
         logger.info("an attempt at a round failed: %s: %s", type(error).__name__, error)

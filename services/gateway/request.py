@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from adasd.core.copying import copying_for
 from adasd.core.decoding import Controller
-from adasd.core.stopping import StoppingRule
+from adasd.core.messages import NextRound
+from adasd.core.stopping import Off, StoppingRule
 from adasd.core.types import SamplingParams
 from adasd.core.verification import verification
 
@@ -50,6 +51,12 @@ class GenerationRequest:
     def limit(self) -> int:
         """Committed length at which the text ends."""
         return min(len(self.prompt) + self.max_tokens, self.context_length)
+
+    def next_round(self, base: int) -> NextRound:
+        """What can be said of the round after the one that begins at `base`, whatever comes of that."""
+        if base + 1 >= self.limit:
+            return "none"
+        return "plain" if isinstance(self.stopping, Off) else "unknown"
 
     def controller(self) -> Controller:
         """How far each round may draft."""

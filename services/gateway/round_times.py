@@ -28,7 +28,7 @@ class StepTimes:
     def network(self) -> float:
         """Seconds that the replica does not account for."""
         told = self.told or Timing()
-        return max(0.0, self.seconds - told.queue - told.forward - told.rules)
+        return max(0.0, self.seconds - told.whole + told.ahead)
 
     def as_dict(self) -> dict[str, Any]:
         figures = {"step": self.step, "begin": self.begin, "seconds": self.seconds}

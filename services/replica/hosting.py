@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -134,16 +134,21 @@ class ReplicaHost:
         if processing.grammar is not None and self._grammars is not None:
             await asyncio.to_thread(self._grammars.start, processing.grammar, processing.eos_ids)
 
-    async def run(self, work: Work[T], cancelled: Callable[[], bool]) -> tuple[T, Timing]:
+    async def run(self, ask: Callable[[Engine], Awaitable[tuple[T, Timing]]]) -> tuple[T, Timing]:
         """The result, and where the time went. Raises DeadlineExceeded, Overloaded, and what the work raises."""
-        assert self._engine is not None
         try:
             async with asyncio.timeout(self._work_seconds):
-                result, timing = await self._engine.run(work, cancelled)
+                result, timing = await ask(self.engine)
         except TimeoutError:
             raise DeadlineExceeded(f"not done within {self._work_seconds:g} s") from None
         self.metrics.took(timing)
         return result, timing
+
+    @property
+    def engine(self) -> Engine:
+        """Once the model is loaded."""
+        assert self._engine is not None
+        return self._engine
 
 
 class Generation:
@@ -159,6 +164,11 @@ class Generation:
         """Nobody waits for the running work any more."""
         self._cancelled.set()
 
+    @property
+    def cancelled(self) -> Callable[[], bool]:
+        """Whether it has been; asked on any thread."""
+        return self._cancelled.is_set
+
     async def prepare(self, processing: Processing) -> None:
         """Before the first message that is processed so. Raises InvalidRequest for a grammar that is none."""
         if processing != self._prepared:
@@ -166,7 +176,11 @@ class Generation:
             self._prepared = processing
 
     async def run(self, session: bytes, work: Work[T]) -> tuple[T, Timing]:
-        """The result, and where the time went.
+        """The result, and where the time went. Raises what `ask` raises."""
+        return await self.ask(session, lambda engine: engine.run(work, self.cancelled))
+
+    async def ask(self, session: bytes, ask: Callable[[Engine], Awaitable[tuple[T, Timing]]]) -> tuple[T, Timing]:
+        """What comes of asking the engine so.
 
         Raises DeadlineExceeded, InvalidRequest for a second session on one stream.
         """
@@ -174,4 +188,4 @@ class Generation:
             raise InvalidRequest("one stream serves one session", "context.session")
         self.session = session
         self._host.hold(session, self)
-        return await self._host.run(work, self._cancelled.is_set)
+        return await self._host.run(ask)

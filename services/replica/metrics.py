@@ -44,7 +44,7 @@ class ReplicaMetrics:
     requests: streams opened. rounds: messages answered. candidates: drafted or judged. errors: by class of
     `adasd.core.errors`. forward_seconds, queue_seconds, rules_seconds: of a message, in the model's passes, waiting for
     them, and in sampling or judging. batch_size: messages in a pass. kv_positions: allocated after it. spans:
-    by outcome.
+    by outcome. rounds_ahead: begun before they were asked for, by what became of them; a drafter has none.
     """
 
     def __init__(self, service: ServiceName, registry: CollectorRegistry) -> None:
@@ -63,6 +63,12 @@ class ReplicaMetrics:
         )
         self._spans = Counter(
             f"{prefix}_spans", "Spans of traces, by what became of them.", ["outcome"], registry=registry
+        )
+        self._ahead = Counter(
+            f"{prefix}_rounds_ahead",
+            "Rounds begun before they were asked for: asked for, or dropped.",
+            ["outcome"],
+            registry=registry,
         )
         self._kv = Gauge(f"{prefix}_kv_positions", "Positions of KV allocated in all sessions.", registry=registry)
 
@@ -99,6 +105,11 @@ class ReplicaMetrics:
     @harmless
     def failed(self, error: Exception) -> None:
         self._errors.labels(type(error).__name__).inc()
+
+    @harmless
+    def begun_ahead(self, asked: bool) -> None:
+        """A round was begun before it was asked for, and then was, or never will be."""
+        self._ahead.labels("asked" if asked else "dropped").inc()
 
     @harmless
     def took(self, timing: Timing) -> None:

@@ -10,7 +10,7 @@ from services.verifier.settings import VerifierSettings
 
 
 def service(host: ReplicaHost, settings: VerifierSettings, tracing: Tracing) -> VerifierService:
-    servicer = VerifierServicer(host, settings.max_candidates)
+    servicer = VerifierServicer(host, settings.max_candidates, settings.runs_ahead)
     return VerifierService(servicer if tracing is OFF else TracedVerifier(servicer, tracing))
 
 

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
-from adasd.core.messages import ModelInfo, VerifyReply, VerifyRequest
+from adasd.core.messages import ModelInfo, Timing, VerifyReply, VerifyRequest
+from adasd.core.types import Verdict
 from adasd.core.verification import verification
+from adasd.runtime.ahead import Habit, RunAhead
 from services.replica.checks import check_context, check_draft, check_state
 from services.replica.hosting import Generation, ReplicaHost
 
+Ask = Callable[[VerifyRequest], Awaitable[tuple[Verdict, Timing]]]
+
 
 class VerifierServicer:
-    """`adasd.rpc.verifier.VerifierHandler` over a hosted replica. max_candidates: longest block it judges."""
+    """`adasd.rpc.verifier.VerifierHandler` over a hosted replica.
 
-    def __init__(self, host: ReplicaHost, max_candidates: int) -> None:
+    max_candidates: longest block it judges. run_ahead: whether rounds may be begun before they are asked for.
+    """
+
+    def __init__(self, host: ReplicaHost, max_candidates: int, run_ahead: bool = True) -> None:
         self._host = host
         self._max_candidates = max_candidates
+        self._habit = Habit() if run_ahead else None
 
     def info(self) -> ModelInfo:
         return self._host.info()
@@ -24,23 +32,36 @@ class VerifierServicer:
     @asynccontextmanager
     async def generation(self) -> AsyncIterator[VerifyGeneration]:
         async with self._host.generation() as generation:
-            yield VerifyGeneration(self._host, generation, self._max_candidates)
+            with self._asking(generation) as ask:
+                yield VerifyGeneration(self._host, generation, self._max_candidates, ask)
+
+    @contextmanager
+    def _asking(self, generation: Generation) -> Iterator[Ask]:
+        """How a stream's rounds are asked for."""
+        engine = self._host.engine
+        if self._habit is None:
+            yield lambda request: engine.run(lambda replica: replica.verify_steps(request), generation.cancelled)
+            return
+        ahead = RunAhead(engine, self._habit, generation.cancelled, self._host.metrics.begun_ahead)
+        try:
+            yield ahead.ask
+        finally:
+            ahead.close()
 
 
 class VerifyGeneration:
     """The rounds of one generation."""
 
-    def __init__(self, host: ReplicaHost, generation: Generation, max_candidates: int) -> None:
+    def __init__(self, host: ReplicaHost, generation: Generation, max_candidates: int, ask: Ask) -> None:
         self._host = host
         self._generation = generation
         self._max_candidates = max_candidates
+        self._ask = ask
 
     async def verify(self, request: VerifyRequest) -> VerifyReply:
         self._check(request)
         await self._generation.prepare(request.sampling.processing)
-        verdict, timing = await self._generation.run(
-            request.context.session, lambda replica: replica.verify_steps(request)
-        )
+        verdict, timing = await self._generation.ask(request.context.session, lambda _: self._ask(request))
         self._host.metrics.answered(len(request.draft))
         return VerifyReply(request.round_number, request.context.base, verdict, timing)
 

@@ -38,6 +38,21 @@ def test_every_second_of_a_round_is_spent_somewhere() -> None:
     assert second["verifier forward"] == second["verifier network"] == 0.0
 
 
+def test_what_was_done_ahead_of_a_round_is_not_among_its_seconds() -> None:
+    """Its pass took half a second, of which the round saw a fifth."""
+    verified = step("verify", 1.2, 0.2, **told(0.0, 0.5, 0.05), ahead=0.4)
+    rounds = [FIRST, traced_round(0.85, 2.0, verified, step("commit", 1.4, 0.2, bytes=4))]
+    _, second = spent(rounds)
+    assert sum(second.values()) == pytest.approx(0.55)
+    assert second["verifier forward"] == pytest.approx(0.1)
+    assert second["verifier network"] == pytest.approx(0.05)
+    reply = Reply(2, (1.0, 2.0), prompt_tokens=98, rounds=tuple(rounds))
+    trace = chrome_trace([Answer(variant="v", data="d", load="l", begin=0.0, seconds=2.0, reply=reply)])
+    first, ahead = (event for event in slices(trace) if event["name"] == "forward")
+    assert (ahead["ts"], ahead["dur"]) == (pytest.approx(1e6 * (1.2 - 0.4 + 0.025)), pytest.approx(5e5))
+    assert first["ts"] + first["dur"] <= ahead["ts"]
+
+
 def test_what_goes_on_beside_the_next_block_is_told_apart() -> None:
     assert beside(FIRST) == pytest.approx({"commit": 0.1, "telling": 0.1})
     assert beside(SECOND) == pytest.approx({"commit": 0.2, "telling": 0.15})

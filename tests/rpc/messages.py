@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from adasd.core.context import context_hash
 from adasd.core.costs import CostProfile
 from adasd.core.grammar import Grammar
-from adasd.core.messages import ContextDelta, DraftReply, DraftRequest, ModelInfo, VerifyReply, VerifyRequest
+from adasd.core.messages import ContextDelta, DraftReply, DraftRequest, ModelInfo, Timing, VerifyReply, VerifyRequest
 from adasd.core.rows import PointRow, sparse_row
 from adasd.core.types import (
     PLAIN,
@@ -131,5 +131,7 @@ verify_requests = st.builds(
     st.binary(),
     words,
     st.none() | st.integers(0, 20),
+    st.sampled_from(("unknown", "plain", "none")),
 )
-verify_replies = st.builds(VerifyReply, words, words, verdicts())
+timings = st.builds(Timing, words, unit, unit, unit, words, words, unit)
+verify_replies = st.builds(VerifyReply, words, words, verdicts(), timings)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
+import threading
 from contextlib import ExitStack
 from multiprocessing.synchronize import Event
 from pathlib import Path
@@ -88,3 +90,24 @@ def test_without_a_file_nobody_waits() -> None:
 def test_a_path_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="shared_cores"):
         SharedCores(tmp_path / "nowhere" / "lock")
+
+
+def test_whoever_waits_is_next(tmp_path: Path) -> None:
+    """Passes that follow one another at once leave a moment between them that a waiting process would not see."""
+    mine, other = SharedCores(tmp_path / "lock"), SharedCores(tmp_path / "lock")
+    order = list[str]()
+
+    def wait() -> None:
+        with other.taken():
+            order.append("other")
+
+    waiting = threading.Thread(target=wait)
+    with mine.taken():
+        waiting.start()
+        turnstile = SharedCores(tmp_path / "lock.next")
+        while cores._locked(turnstile._file or 0, fcntl.LOCK_EX):
+            fcntl.flock(turnstile._file or 0, fcntl.LOCK_UN)
+    with mine.taken():
+        order.append("mine")
+    waiting.join()
+    assert order == ["other", "mine"]

@@ -9,6 +9,7 @@ from adasd.core.errors import InvalidRequest
 from adasd.rpc.options import MessageLimits
 from services.drafter.settings import DrafterSettings
 from services.environment import known_variables, read_settings
+from services.verifier import settings
 from services.verifier.settings import VerifierSettings
 
 
@@ -66,3 +67,24 @@ def test_known_variables_are_all_there_are() -> None:
     known = known_variables(VerifierSettings)
     assert {"ADASD_VERIFIER_MODEL", "ADASD_VERIFIER_RUNTIME__DEVICE", "ADASD_VERIFIER_WORK_SECONDS"} <= set(known)
     assert len(known) == len(set(known))
+
+
+@pytest.mark.parametrize(
+    ("changes", "ahead"),
+    [
+        ({"MODEL": "toy:"}, True),
+        ({"MODEL": "folder"}, False),
+        ({"MODEL": "folder", "RUNTIME__DEVICE": "cuda"}, True),
+        ({"MODEL": "folder", "RUNTIME__THREADS": "3"}, True),
+        ({"MODEL": "folder", "RUNTIME__THREADS": "4"}, False),
+        ({"MODEL": "folder", "RUN_AHEAD": "true"}, True),
+        ({"MODEL": "toy:", "RUN_AHEAD": "false"}, False),
+    ],
+)
+def test_rounds_are_begun_ahead_unless_the_model_needs_every_core(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, str], ahead: bool
+) -> None:
+    monkeypatch.setattr(settings, "cores", lambda: 4)
+    for name, value in changes.items():
+        monkeypatch.setenv(f"ADASD_VERIFIER_{name}", value)
+    assert read_settings(VerifierSettings).runs_ahead is ahead

@@ -11,7 +11,7 @@ from typing import Any
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.context import Context
 from adasd.core.errors import DeadlineExceeded, InvalidDraft, ServiceUnavailable, SessionNotFound
-from adasd.core.messages import ModelInfo, Timing, VerifyReply, VerifyRequest
+from adasd.core.messages import ModelInfo, NextRound, Timing, VerifyReply, VerifyRequest
 from adasd.core.rows import PointRow
 from adasd.core.types import Draft, Verdict
 from adasd.rpc.server import Server
@@ -63,6 +63,38 @@ async def test_rounds_share_one_call_and_send_only_what_is_new() -> None:
         await advance(verifier, context, 30)
         assert service.calls.counts == {"Verify": 1}
     assert context.ids == expected(30)
+
+
+async def test_rounds_that_will_be_plain_are_begun_before_they_are_asked_for() -> None:
+    context, last = Context(PROMPT), len(PROMPT) + 29
+
+    def next_round(base: int) -> NextRound:
+        return "none" if base == last else "plain"
+
+    async with running("verifier") as service:
+        client = VerifierClient(options(service.address))
+        verifier = client.open(new_session(), SAMPLING, "exact", next_round=next_round)
+        await advance(verifier, context, 30)
+        assert verifier.timing.ahead > 0
+        await verifier.close()
+        await client.close()
+        assert service.metric("rounds_ahead_total", outcome="asked") == 29
+        assert service.metric("rounds_ahead_total", outcome="dropped") == 0
+        assert service.metric("rounds_total") == 30
+    assert context.ids == expected(30)
+
+
+async def test_a_stream_that_ends_with_a_round_begun_leaves_nothing() -> None:
+    async with running("verifier", f"{TARGET},delay_ms=20") as service:
+        client = VerifierClient(options(service.address))
+        verifier = client.open(new_session(), SAMPLING, "exact", next_round=lambda _: "plain")
+        await advance(verifier, Context(PROMPT), 2)
+        await verifier.close()
+        await client.close()
+        await until(lambda: service.sessions() == 0)
+        assert service.metric("rounds_ahead_total", outcome="dropped") == 1
+        await asyncio.sleep(0.05)
+        assert service.sessions() == 0
 
 
 async def test_log_probabilities_are_asked_for() -> None:

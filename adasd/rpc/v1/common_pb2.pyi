@@ -81,20 +81,22 @@ class Draft(_message.Message):
     def __init__(self, ids: _Optional[bytes] = ..., entropies: _Optional[_Iterable[float]] = ..., rows: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Timing(_message.Message):
-    __slots__ = ("forwards", "queue", "forward", "rules", "sessions", "tokens")
+    __slots__ = ("forwards", "queue", "forward", "rules", "sessions", "tokens", "ahead")
     FORWARDS_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     FORWARD_FIELD_NUMBER: _ClassVar[int]
     RULES_FIELD_NUMBER: _ClassVar[int]
     SESSIONS_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
+    AHEAD_FIELD_NUMBER: _ClassVar[int]
     forwards: int
     queue: float
     forward: float
     rules: float
     sessions: int
     tokens: int
-    def __init__(self, forwards: _Optional[int] = ..., queue: _Optional[float] = ..., forward: _Optional[float] = ..., rules: _Optional[float] = ..., sessions: _Optional[int] = ..., tokens: _Optional[int] = ...) -> None: ...
+    ahead: float
+    def __init__(self, forwards: _Optional[int] = ..., queue: _Optional[float] = ..., forward: _Optional[float] = ..., rules: _Optional[float] = ..., sessions: _Optional[int] = ..., tokens: _Optional[int] = ..., ahead: _Optional[float] = ...) -> None: ...
 
 class InfoRequest(_message.Message):
     __slots__ = ()

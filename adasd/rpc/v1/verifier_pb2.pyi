@@ -8,17 +8,26 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class NextRound(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    NEXT_ROUND_UNKNOWN: _ClassVar[NextRound]
+    NEXT_ROUND_PLAIN: _ClassVar[NextRound]
+    NEXT_ROUND_NONE: _ClassVar[NextRound]
+
 class Emission(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     EMISSION_NONE: _ClassVar[Emission]
     EMISSION_RECOVERED: _ClassVar[Emission]
     EMISSION_BONUS: _ClassVar[Emission]
+NEXT_ROUND_UNKNOWN: NextRound
+NEXT_ROUND_PLAIN: NextRound
+NEXT_ROUND_NONE: NextRound
 EMISSION_NONE: Emission
 EMISSION_RECOVERED: Emission
 EMISSION_BONUS: Emission
 
 class VerifyRequest(_message.Message):
-    __slots__ = ("context", "sampling", "draft", "acceptance", "state", "round", "top_logprobs")
+    __slots__ = ("context", "sampling", "draft", "acceptance", "state", "round", "top_logprobs", "next_round")
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     DRAFT_FIELD_NUMBER: _ClassVar[int]
@@ -26,6 +35,7 @@ class VerifyRequest(_message.Message):
     STATE_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     TOP_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_ROUND_FIELD_NUMBER: _ClassVar[int]
     context: _common_pb2.Context
     sampling: _common_pb2.Sampling
     draft: _common_pb2.Draft
@@ -33,7 +43,8 @@ class VerifyRequest(_message.Message):
     state: bytes
     round: int
     top_logprobs: int
-    def __init__(self, context: _Optional[_Union[_common_pb2.Context, _Mapping]] = ..., sampling: _Optional[_Union[_common_pb2.Sampling, _Mapping]] = ..., draft: _Optional[_Union[_common_pb2.Draft, _Mapping]] = ..., acceptance: _Optional[str] = ..., state: _Optional[bytes] = ..., round: _Optional[int] = ..., top_logprobs: _Optional[int] = ...) -> None: ...
+    next_round: NextRound
+    def __init__(self, context: _Optional[_Union[_common_pb2.Context, _Mapping]] = ..., sampling: _Optional[_Union[_common_pb2.Sampling, _Mapping]] = ..., draft: _Optional[_Union[_common_pb2.Draft, _Mapping]] = ..., acceptance: _Optional[str] = ..., state: _Optional[bytes] = ..., round: _Optional[int] = ..., top_logprobs: _Optional[int] = ..., next_round: _Optional[_Union[NextRound, str]] = ...) -> None: ...
 
 class Judgement(_message.Message):
     __slots__ = ("distance", "exact", "accepted", "loss", "floored")

@@ -25,6 +25,13 @@ from tests.services.gateway.test_resume import RULES, Told, let_go, resume, runn
 TRACED = {"seed": 2, "speculation": {"stopping": "fixed", "max_candidates": 3, "trace": True}}
 
 
+@pytest.mark.parametrize(("rule", "known"), [("off", "plain"), ("marginal", "unknown"), ("fixed", "unknown")])
+def test_what_can_be_said_of_the_round_after_a_round(rule: str, known: str) -> None:
+    asked = bytes(16), (1, 2, 3), SamplingParams(), stopping_rule(rule, None), "exact"
+    generation = GenerationRequest(*asked, 9, 99, frozenset(), (), seeded=False)
+    assert [generation.next_round(base) for base in (3, 10, 11)] == [known, known, "none"]
+
+
 def test_a_record_holds_all_of_a_session() -> None:
     processing = Processing(logit_bias=((3, 1.5), (9, -2.0)), repetition_penalty=1.2, min_tokens=2, eos_ids=(0, 7))
     generation = GenerationRequest(

@@ -149,6 +149,16 @@ def test_what_a_block_waits_for_its_pass_is_left_out() -> None:
     assert costs.rounds == [Observation(0, 0.75, 0.0), Observation(0, 0.0, 0.0)]
 
 
+def test_a_round_begun_ahead_costs_what_it_took_and_not_what_was_seen_of_it() -> None:
+    """A pass of 0.75 s, of which the gateway waited for the last bit, and one that had ended when it was asked for."""
+    costs = Seen()
+    watch = RoundWatch(costs)
+    watch.verified(1.0, Timing(forwards=1, sessions=1, tokens=20), 0)
+    for waited, ahead in ((0.25, 0.5), (1.0, 0.75)):
+        watch.verified(waited, Timing(1, 0.0, 0.625, 0.125, 1, 1, ahead), 0)
+    assert [seen.verify for seen in costs.rounds] == [0.75, 1.0]
+
+
 @pytest.mark.parametrize(("drafters", "share"), [(4, 4.0), (8, 2.0), (16, 1.0), (32, 1.0)])
 def test_on_shared_cores_a_step_costs_all_who_wait_for_it(drafters: int, share: float) -> None:
     """Four steps for so many sessions together, beside a target that serves four at a pass."""

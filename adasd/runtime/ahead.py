@@ -1,0 +1,193 @@
+"""Rounds begun before they are asked for.
+
+Between a verdict and its session's next question lie the way to the gateway and back and what that does meanwhile; the
+model would stand still for it. Where the next round will hardly bring candidates, its question is known with the
+verdict: the last one, a token on. So it is begun at once. If another question comes, or none, what came of it is
+dropped and its KV rolled back like that of any rejected candidate. A round is a pure function of its question, so no
+text depends on this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from adasd.core.context import ContextHash
+from adasd.core.messages import ContextDelta, Timing, VerifyRequest
+from adasd.core.types import Verdict
+from adasd.runtime.engine import Engine
+
+MEMORY = 16
+"""Rounds that a habit remembers."""
+
+Answer = tuple[Verdict, Timing]
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """The question after a plain round, if it brings no candidates either. hash: of the context it names."""
+
+    question: VerifyRequest
+    hash: ContextHash
+
+    @classmethod
+    def after(cls, question: VerifyRequest, verdict: Verdict, held: ContextHash) -> Foreseen:
+        """held: of the context that the question named."""
+        told, longer = question.context, held.after(verdict.tokens)
+        base = told.base + len(verdict.tokens)
+        delta = ContextDelta(told.session, base, told.prompt_length, told.base, list(verdict.tokens), longer.digest)
+        return cls(replace(question, context=delta, round_number=question.round_number + 1), longer)
+
+    def asked_by(self, question: VerifyRequest) -> bool:
+        """Whether this is the question. By which state candidates would be judged matters only where there are some."""
+        here = replace(self.question, state=question.state, next_round=question.next_round)
+        return not len(question.draft) and here == question
+
+
+@dataclass(slots=True)
+class Habit:
+    """misses: the share of plain rounds whose next one was not the foreseen one. seconds: until that was asked for."""
+
+    misses: float = 0.5
+    seconds: float = 0.0
+
+    def hit(self, seconds: float) -> None:
+        self.misses -= self.misses / MEMORY
+        self.seconds += (seconds - self.seconds) / MEMORY if self.seconds else seconds
+
+    def missed(self) -> None:
+        self.misses += (1.0 - self.misses) / MEMORY
+
+    def pays(self, pass_seconds: float) -> bool:
+        """Whether to begin a round: what is won is the wait for its question, what may be lost the rest of a pass."""
+        return self.misses * pass_seconds < self.seconds
+
+
+class Begun:
+    """A round under way. It ends on the device thread, is asked for on the event loop, in whichever order."""
+
+    def __init__(self, foreseen: Foreseen) -> None:
+        self.foreseen, self.question = foreseen, foreseen.question
+        self.dropped = False
+        self._lock = threading.Lock()
+        self._began, self._asked = time.perf_counter(), 0.0
+        self._outcome: tuple[Any, Timing] | None = None
+        self._answer: asyncio.Future[Answer | None] | None = None
+
+    def claim(self, question: VerifyRequest) -> asyncio.Future[Answer | None]:
+        """Its question has come, with the latest hint of what follows. Answered by None if the round has failed: then
+        the question is to be answered like any other.
+        """
+        with self._lock:
+            self.question, self._asked = question, time.perf_counter()
+            self._answer = asyncio.get_running_loop().create_future()
+            if self._outcome is not None:
+                self._answer.set_result(self._told(*self._outcome))
+            return self._answer
+
+    def ended(self, result: Verdict | BaseException, timing: Timing) -> asyncio.Future[Answer | None] | None:
+        """Who waits for it, if it has been asked for."""
+        with self._lock:
+            self._outcome = result, timing
+            return self._answer
+
+    def told(self) -> Answer | None:
+        """Once it has ended and was asked for."""
+        assert self._outcome is not None
+        return self._told(*self._outcome)
+
+    def _told(self, result: Any, timing: Timing) -> Answer | None:
+        if isinstance(result, BaseException):
+            return None
+        return result, replace(timing, ahead=min(timing.whole, self._asked - self._began))
+
+
+class RunAhead:
+    """One stream's questions, and the round begun before the next one.
+
+    common: the habit of all streams, with which this one begins. cancelled: whether the stream has ended. told: whether
+    a round begun was asked for.
+    """
+
+    def __init__(
+        self, engine: Engine, common: Habit, cancelled: Callable[[], bool], told: Callable[[bool], None]
+    ) -> None:
+        self._engine, self._cancelled, self._told = engine, cancelled, told
+        self._common, self._habit = common, replace(common)
+        self._foreseen: Foreseen | None = None
+        self._answered_at = 0.0
+        self._begun: Begun | None = None
+
+    async def ask(self, question: VerifyRequest) -> Answer:
+        """The verdict, and where the time went. Raises what `Engine.run` raises."""
+        begun, self._begun = self._begun, None
+        hit = self._learn(question)
+        if begun is not None:
+            self._told(hit)
+            if hit and (answer := await self._claimed(begun, question)) is not None:
+                return answer
+            begun.dropped = True
+        return await self._engine.run(
+            lambda replica: replica.verify_steps(question),
+            self._cancelled,
+            lambda replica, verdict, timing: self._go_on(
+                question, verdict, timing, replica.context_hash(question.context.session)
+            ),
+        )
+
+    def close(self) -> None:
+        """The stream has ended."""
+        if self._begun is not None:
+            self._told(False)
+
+    def _learn(self, question: VerifyRequest) -> bool:
+        """Whether the question is the foreseen one."""
+        foreseen, self._foreseen = self._foreseen, None
+        if foreseen is None:
+            return False
+        hit = foreseen.asked_by(question)
+        for habit in (self._habit, self._common):
+            habit.hit(time.perf_counter() - self._answered_at) if hit else habit.missed()
+        return hit
+
+    async def _claimed(self, begun: Begun, question: VerifyRequest) -> Answer | None:
+        answer = begun.claim(question)
+        if not answer.done():
+            return await answer
+        if (told := answer.result()) is not None:
+            self._go_on(question, *told, begun.foreseen.hash)
+        return told
+
+    def _go_on(self, question: VerifyRequest, verdict: Verdict, timing: Timing, held: ContextHash) -> None:
+        """The question is answered; on the device thread, unless it is answered at once."""
+        if len(question.draft) or self._at_end(question, verdict):
+            return
+        self._foreseen, self._answered_at = Foreseen.after(question, verdict, held), time.perf_counter()
+        if question.next_round == "plain" or self._habit.pays(timing.forward / max(1, timing.forwards)):
+            self._begin(self._foreseen)
+
+    def _at_end(self, question: VerifyRequest, verdict: Verdict) -> bool:
+        ended = verdict.tokens[-1] in self._engine.eos_ids and not question.sampling.ignore_eos
+        return ended or question.next_round == "none" or self._cancelled()
+
+    def _begin(self, foreseen: Foreseen) -> None:
+        self._begun = begun = Begun(foreseen)
+
+        def ended(result: Verdict | BaseException, timing: Timing) -> None:
+            answer = begun.ended(result, timing)
+            if answer is None:
+                if not begun.dropped and isinstance(result, Verdict):
+                    self._engine.expect()
+                return
+            told = begun.told()
+            self._engine.answer(answer, told)
+            if told is not None:
+                self._go_on(begun.question, *told, foreseen.hash)
+
+        self._engine.submit(
+            lambda replica: replica.verify_steps(foreseen.question), ended, lambda: begun.dropped or self._cancelled()
+        )
