@@ -23,6 +23,7 @@ class ModelInfo:
     weights_fingerprint: identifies these weights; stored with every session.
     support: ids the model can give probability to, fewer than `vocabulary` for a trimmed head.
     passes: seconds of a pass over 1, 2, 4, ... rows before the first request; empty where nobody measured.
+    runs_ahead: whether a verifier begins rounds before they are asked for, where they will hardly have candidates.
     """
 
     name: str
@@ -33,6 +34,7 @@ class ModelInfo:
     weights_fingerprint: str
     support: int
     passes: tuple[float, ...] = field(default=(), compare=False)
+    runs_ahead: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,7 @@ def encode_info(info: ModelInfo) -> common_pb2.ModelInfo:
         support=info.support,
         protocol=PROTOCOL,
         passes=info.passes,
+        runs_ahead=info.runs_ahead,
     )
 
 
@@ -78,6 +79,7 @@ def decode_info(message: common_pb2.ModelInfo) -> PeerInfo:
         weights_fingerprint=message.weights_fingerprint,
         support=message.support,
         passes=tuple(message.passes),
+        runs_ahead=message.runs_ahead,
     )
     return PeerInfo(model, message.protocol)
 

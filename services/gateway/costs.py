@@ -56,12 +56,13 @@ class LiveCosts:
         self._profile = self._meter.profile()
         self._seen: list[Observation] = []
         self._added, self._due = 0, 0.0
-        self.running = 0
+        self.running, self.runs_ahead = 0, False
 
     def told(self, target: ModelInfo | None, draft: ModelInfo | None) -> None:
         """What passes took where the models run, before the first request: better than a guess, no better than what an
-        operator states or rounds have shown.
+        operator states or rounds have shown. And whether the target's are begun ahead.
         """
+        self.runs_ahead = target is not None and target.runs_ahead
         if self.prior is not NOMINAL or self._meter.rounds or not (target and target.passes and draft and draft.passes):
             return
         try:
@@ -155,7 +156,8 @@ class RoundWatch:
         if self._prefill:
             self._costs.prefilled(timing.forward, timing.tokens)
         else:
-            own, pass_ = _own(seconds, timing), (sessions, rows, running)
+            plain = candidates == 0 and self._costs.runs_ahead
+            own, pass_ = (_unseen if plain else _seen)(seconds, timing), (sessions, rows, running)
             self._costs.add(Observation(candidates, own, 0.0, drafting, work, steps, *pass_, copied, served, read))
         self._prefill = False
 
@@ -179,10 +181,19 @@ class RoundWatch:
         return served, 0 if self._warm else timing.tokens
 
 
-def _own(seconds: float, timing: Timing) -> float:
-    """What a pass holds its session up, less the wait for it. One begun ahead takes all its time, little as is seen of
-    it here."""
-    return max(seconds - min(timing.queue, seconds), timing.forward + timing.rules if timing.ahead else 0.0)
+def _seen(seconds: float, timing: Timing) -> float:
+    """What a pass holds its session up, less the wait for it."""
+    return seconds - min(timing.queue, seconds)
+
+
+def _unseen(seconds: float, timing: Timing) -> float:
+    """The same of a plain round among plain ones that are begun ahead: the way there and back goes on beside the pass.
+
+    This one may not have been begun ahead, because its session drafts at times: that is the price of candidates, and
+    would make plain rounds look dear.
+    """
+    seen = _seen(seconds, timing)
+    return max(seen, timing.forward + timing.rules) if timing.ahead else min(seen, timing.forward + timing.rules)
 
 
 def _sharing(timing: Timing) -> tuple[float, int | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 
 from adasd.core.messages import ModelInfo, Timing, VerifyReply, VerifyRequest
 from adasd.core.types import Verdict
@@ -27,7 +28,7 @@ class VerifierServicer:
         self._habit = Habit() if run_ahead else None
 
     def info(self) -> ModelInfo:
-        return self._host.info()
+        return replace(self._host.info(), runs_ahead=self._habit is not None)
 
     @asynccontextmanager
     async def generation(self) -> AsyncIterator[VerifyGeneration]:

@@ -80,6 +80,7 @@ async def test_costs_begin_with_what_passes_took_where_the_models_run() -> None:
         await until(lambda: handshake.problem() is None and handshake.drafter is not None)
         assert handshake.verifier is not None
         assert handshake.verifier.passes == verifier.host.info().passes
+        assert costs.runs_ahead
         profile = costs.profile()
         assert profile.verify[0] >= 0.02
         assert profile.draft == drafter.host.info().passes[0] >= 0.005

@@ -103,7 +103,7 @@ class InfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ModelInfo(_message.Message):
-    __slots__ = ("name", "vocabulary", "context_length", "eos_ids", "vocabulary_fingerprint", "weights_fingerprint", "support", "protocol", "passes")
+    __slots__ = ("name", "vocabulary", "context_length", "eos_ids", "vocabulary_fingerprint", "weights_fingerprint", "support", "protocol", "passes", "runs_ahead")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VOCABULARY_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_LENGTH_FIELD_NUMBER: _ClassVar[int]
@@ -113,6 +113,7 @@ class ModelInfo(_message.Message):
     SUPPORT_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     PASSES_FIELD_NUMBER: _ClassVar[int]
+    RUNS_AHEAD_FIELD_NUMBER: _ClassVar[int]
     name: str
     vocabulary: int
     context_length: int
@@ -122,4 +123,5 @@ class ModelInfo(_message.Message):
     support: int
     protocol: str
     passes: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, name: _Optional[str] = ..., vocabulary: _Optional[int] = ..., context_length: _Optional[int] = ..., eos_ids: _Optional[_Iterable[int]] = ..., vocabulary_fingerprint: _Optional[str] = ..., weights_fingerprint: _Optional[str] = ..., support: _Optional[int] = ..., protocol: _Optional[str] = ..., passes: _Optional[_Iterable[float]] = ...) -> None: ...
+    runs_ahead: bool
+    def __init__(self, name: _Optional[str] = ..., vocabulary: _Optional[int] = ..., context_length: _Optional[int] = ..., eos_ids: _Optional[_Iterable[int]] = ..., vocabulary_fingerprint: _Optional[str] = ..., weights_fingerprint: _Optional[str] = ..., support: _Optional[int] = ..., protocol: _Optional[str] = ..., passes: _Optional[_Iterable[float]] = ..., runs_ahead: _Optional[bool] = ...) -> None: ...

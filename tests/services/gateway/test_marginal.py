@@ -152,11 +152,24 @@ def test_what_a_block_waits_for_its_pass_is_left_out() -> None:
 def test_a_round_begun_ahead_costs_what_it_took_and_not_what_was_seen_of_it() -> None:
     """A pass of 0.75 s, of which the gateway waited for the last bit, and one that had ended when it was asked for."""
     costs = Seen()
+    costs.told(replace(INFO, runs_ahead=True), None)
     watch = RoundWatch(costs)
     watch.verified(1.0, Timing(forwards=1, sessions=1, tokens=20), 0)
     for waited, ahead in ((0.25, 0.5), (1.0, 0.75)):
         watch.verified(waited, Timing(1, 0.0, 0.625, 0.125, 1, 1, ahead), 0)
     assert [seen.verify for seen in costs.rounds] == [0.75, 1.0]
+
+
+@pytest.mark.parametrize(("runs_ahead", "plain"), [(False, 1.0), (True, 0.75)])
+def test_a_plain_round_is_priced_as_one_among_plain_ones(runs_ahead: bool, plain: float) -> None:
+    """Beside rounds with candidates none is begun ahead; were there no candidates, all would be."""
+    costs = Seen()
+    costs.told(replace(INFO, runs_ahead=runs_ahead), None)
+    watch = RoundWatch(costs)
+    told = Timing(1, 0.25, 0.625, 0.125, 1, 1)
+    for candidates in (0, 0, 3):
+        watch.verified(1.25, told, candidates)
+    assert [seen.verify for seen in costs.rounds] == [plain, 1.0]
 
 
 @pytest.mark.parametrize(("drafters", "share"), [(4, 4.0), (8, 2.0), (16, 1.0), (32, 1.0)])
