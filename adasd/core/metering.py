@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,8 +31,7 @@ FORGOTTEN = 0.25
 """Weight at which a number of rows counts as never seen."""
 
 
-@dataclass(frozen=True, slots=True)
-class Average:
+class Average(NamedTuple):
     """A slow average that a lone outlier does not move: each value counts as the median of the last three.
 
     weight: values remembered; it wanes while none come, so that a new one then counts for more.
@@ -42,7 +42,7 @@ class Average:
     recent: tuple[float, ...] = ()
 
     def add(self, value: float, horizon: float) -> Average:
-        recent = (*self.recent, value)[-3:]
+        recent = (*self.recent[-2:], value)
         typical = sorted(recent)[(len(recent) - 1) // 2]
         weight = min(self.weight + 1.0, horizon)
         known = weight > len(recent)
@@ -50,12 +50,17 @@ class Average:
 
     def aged(self, horizon: float) -> Average:
         """One round later; after `horizon` of them little is left."""
+        if not self.weight:
+            return self
         weight = self.weight * (1.0 - 1.0 / horizon)
         return Average(weight, self.value, self.recent if weight >= 1.0 else ())
 
     def otherwise(self, prior: float) -> float:
         """The average, or `prior` before the first value."""
         return self.value if self.weight else prior
+
+
+UNSEEN = Average()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +104,16 @@ class CostMeter:
     """
 
     prior: CostProfile = NOMINAL
-    level: Average = Average()
+    level: Average = UNSEEN
     shape: Mapping[int, Average] = field(default_factory=dict)
-    fixed: Average = Average()
-    draft: Average = Average()
-    commit: Average = Average()
-    sessions: Average = Average()
-    together: Average = Average()
-    served: Average = Average()
-    reading: Average = Average()
-    prompts: Average = Average()
+    fixed: Average = UNSEEN
+    draft: Average = UNSEEN
+    commit: Average = UNSEEN
+    sessions: Average = UNSEEN
+    together: Average = UNSEEN
+    served: Average = UNSEEN
+    reading: Average = UNSEEN
+    prompts: Average = UNSEEN
     turns: bool = False
     rounds: int = 0
     paced: bool = False
@@ -117,7 +122,7 @@ class CostMeter:
         """The meter once it has seen another round."""
         sharing = max(1.0, seen.sessions)
         rows = seen.candidates + 1 if seen.rows is None else max(seen.rows, seen.candidates + 1)
-        meter = self._met(seen, sharing)._verified(grouped(rows), seen.verify, sharing)
+        meter = self._verified(seen, sharing, grouped(rows))
         return meter if seen.drafting is None else meter._drafted(seen, seen.drafting)
 
     def prefilled(self, seconds: float, ids: int) -> CostMeter:
@@ -134,21 +139,16 @@ class CostMeter:
             reading=self.reading.add(reading / seen.read, HORIZON) if seen.read >= MANY else self.reading,
         )
 
-    def _verified(self, rows: int, seconds: float, sharing: float) -> CostMeter:
-        expected = _stated_once(self.prior, rows)
-        ratio, shape = max(seconds, SHORTEST) / expected, self.shape.get(rows, Average())
-        comparable = shape.weight > 0.0 or self.level.weight == 0.0
-        level = self.level.add(ratio / shape.otherwise(1.0), LEVEL_HORIZON * sharing) if comparable else self.level
-        shape = shape.add(ratio / level.value, SHAPE_HORIZON * sharing)
-        return replace(self, level=level, shape={**self.shape, rows: shape})
-
-    def _met(self, seen: Observation, sharing: float) -> CostMeter:
-        """Whoever was in the pass, and one round later than all that was known."""
+    def _verified(self, seen: Observation, sharing: float, rows: int) -> CostMeter:
+        """What the pass took, whoever was in it, and one round later than all that was known."""
         horizon, memory, turns = LEVEL_HORIZON * sharing, SHAPE_HORIZON * sharing, seen.running is not None
         apart = turns and seen.candidates > 0 and not seen.copied
+        shapes = self.shape if self.rounds % AGEING_ROUNDS else self._aged(memory / AGEING_ROUNDS)
+        level, shape = self._scaled(shapes.get(rows, UNSEEN), rows, seen.verify, sharing)
         return replace(
             self,
-            shape=self.shape if self.rounds % AGEING_ROUNDS else self._aged(memory / AGEING_ROUNDS),
+            level=level,
+            shape={**shapes, rows: shape},
             rounds=self.rounds + 1,
             fixed=self.fixed.aged(HORIZON),
             draft=self.draft.aged(HORIZON),
@@ -157,6 +157,13 @@ class CostMeter:
             together=self.together.add(sharing, horizon) if apart else self.together.aged(memory),
             turns=turns,
         )
+
+    def _scaled(self, shape: Average, rows: int, seconds: float, sharing: float) -> tuple[Average, Average]:
+        """Level and shape once so many rows, of that shape so far, have taken so long."""
+        ratio = max(seconds, SHORTEST) / _stated_once(self.prior, rows)
+        comparable = shape.weight > 0.0 or self.level.weight == 0.0
+        level = self.level.add(ratio / shape.otherwise(1.0), LEVEL_HORIZON * sharing) if comparable else self.level
+        return level, shape.add(ratio / level.value, SHAPE_HORIZON * sharing)
 
     def _aged(self, memory: float) -> dict[int, Average]:
         aged = ((rows, average.aged(memory)) for rows, average in self.shape.items())

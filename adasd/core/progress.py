@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import Any
 
 from adasd.core.acceptance import Labels
@@ -46,12 +47,12 @@ class Counters:
         )
 
     def as_dict(self) -> dict[str, int | float]:
-        return {name: getattr(self, name) for name in self.__slots__}
+        return dict(zip(self.__slots__, _values(self), strict=True))
 
     def since(self, before: Counters) -> dict[str, int | float]:
         """Those that have changed."""
-        old = before.as_dict()
-        return {name: value for name, value in self.as_dict().items() if value != old[name]}
+        each = zip(self.__slots__, _values(self), _values(before), strict=True)
+        return {name: value for name, value, old in each if value != old}
 
     @classmethod
     def restored(cls, stored: Mapping[str, float]) -> Counters:
@@ -68,6 +69,9 @@ class Counters:
     def acceptance_rate(self) -> float | None:
         """accepted / drafted; None if nothing was drafted."""
         return self.accepted / self.drafted if self.drafted else None
+
+
+_values: Callable[[Counters], tuple[int | float, ...]] = attrgetter(*Counters.__slots__)
 
 
 @dataclass(frozen=True, slots=True)

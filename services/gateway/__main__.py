@@ -20,6 +20,7 @@ from adasd.core.verification import verification
 from adasd.state.limits import ClientLimits
 from adasd.state.redis_store import RedisStore
 from services.environment import read_settings
+from services.garbage import collect_seldom
 from services.gateway.admission import Admission
 from services.gateway.app import GatewayServices, create_app
 from services.gateway.costs import LiveCosts, load_profile
@@ -28,7 +29,8 @@ from services.gateway.handshake import Handshake
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.middleware import CURRENT_REQUEST
 from services.gateway.readiness import Capacity, Readiness
-from services.gateway.remote import DrafterClient, RemoteDrafter, RemoteVerifier, VerifierClient
+from services.gateway.remote_drafter import DrafterClient, RemoteDrafter
+from services.gateway.remote_verifier import RemoteVerifier, VerifierClient
 from services.gateway.request import GenerationRequest
 from services.gateway.security import Edge
 from services.gateway.server import CLOSE_SECONDS, DrainingServer, https_options
@@ -157,8 +159,10 @@ def _check(settings: GatewaySettings) -> None:
 
 
 async def _listen(settings: GatewaySettings, services: GatewayServices) -> None:
+    app = create_app(services)
+    collect_seldom()
     config = uvicorn.Config(
-        create_app(services),
+        app,
         settings.host,
         settings.port,
         log_config=None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from tokenizers import Tokenizer
@@ -38,6 +38,7 @@ class Decoder:
     tokenizer: Tokenizer
     silent: frozenset[int]
     byte_ids: frozenset[int]
+    _lengths: dict[int, int] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> Decoder:
@@ -60,6 +61,14 @@ class Decoder:
     def text(self, ids: list[int]) -> str:
         text: str = self.tokenizer.decode(ids, skip_special_tokens=True)
         return text
+
+    def length(self, ids: list[int]) -> int:
+        """Characters of their text. Of a single id, which it mostly is, that is known from the second time on."""
+        if len(ids) != 1:
+            return len(self.text(ids))
+        if ids[0] not in self._lengths:
+            self._lengths[ids[0]] = len(self.text(ids))
+        return self._lengths[ids[0]]
 
     def everything(self, ids: list[int]) -> str:
         """Control tokens included. Unlike `decode`, the batch method releases the interpreter lock."""
@@ -132,4 +141,4 @@ class IncrementalDetokenizer:
     def _slide(self) -> None:
         self._window = self._window[self._settled :]
         self._settled = len(self._window)
-        self._shown = len(self._decoder.text(self._window))
+        self._shown = self._decoder.length(self._window)

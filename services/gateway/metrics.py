@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import wraps
-from typing import Concatenate, Literal, ParamSpec
+from typing import Any, Concatenate, Literal, ParamSpec
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
 
@@ -49,6 +49,21 @@ def _harmless(method: Callable[Concatenate[GatewayMetrics, P], None]) -> Callabl
     return guarded
 
 
+class _Counter(Counter):
+    """A counter that knows its children by their labels as they are given: its own look-up checks and spells them."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._known: dict[tuple[object, ...], _Counter] = {}
+
+    def labels(self, *values: object, **named: object) -> _Counter:
+        if named:
+            return super().labels(*values, **named)
+        if values not in self._known:
+            self._known[values] = super().labels(*values)
+        return self._known[values]
+
+
 class GatewayMetrics:
     """All metrics of one gateway, in a registry of their own unless one is given."""
 
@@ -56,8 +71,8 @@ class GatewayMetrics:
         self._registry = registry = registry or CollectorRegistry()
         spec, gateway = "adasd_spec_decode", "adasd_gateway"
 
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(name, text, labels, registry=registry)
+        def counter(name: str, text: str, *labels: str) -> _Counter:
+            return _Counter(name, text, labels, registry=registry)
 
         def histogram(name: str, text: str, buckets: tuple[float, ...] = _SECONDS) -> Histogram:
             return Histogram(name, text, buckets=buckets, registry=registry)

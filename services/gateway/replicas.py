@@ -153,17 +153,15 @@ class ReplicaSet(Generic[C]):
 
     def elsewhere(self, left: Replica[C] | None, weights: str | None) -> bool:
         """Whether a stream that leaves this replica has a healthy one to go to."""
-        return any(replica is not left for replica in self._healthy(weights))
+        return any(replica is not left and self._takes(replica, weights) for replica in self.replicas)
 
     def _healthy(self, weights: str | None) -> list[Replica[C]]:
+        return [replica for replica in self.replicas if self._takes(replica, weights)]
+
+    def _takes(self, replica: Replica[C], weights: str | None) -> bool:
         """A text does not go on with another model, not even while one replica after the other is updated."""
-        return [
-            replica
-            for replica in self.replicas
-            if not replica.away
-            and replica.breaker.allows()
-            and (weights is None or replica.weights is None or replica.weights == weights)
-        ]
+        known = weights is None or replica.weights is None or replica.weights == weights
+        return known and not replica.away and replica.breaker.allows()
 
     async def _watch(self, name: str) -> None:
         while True:

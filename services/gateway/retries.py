@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 
-from adasd.core.errors import AdasdError, Overloaded, SessionNotFound
+from adasd.core.errors import AdasdError, DeadlineExceeded, Overloaded, ServiceUnavailable, SessionNotFound
 
 RETRY_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 1.0
+PASSING = (ServiceUnavailable, DeadlineExceeded, Overloaded, SessionNotFound)
+"""What may pass while a request waits."""
 
 
 class RetryBudget:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
+from types import TracebackType
 from typing import Any, Literal
 
 from adasd.core.decoding import Round
@@ -44,6 +45,25 @@ class OneRound:
     steps: list[StepTimes] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class _Stopwatch(AbstractContextManager[StepTimes]):
+    """now: seconds since the request came. steps: of the same round, to which this one is added if it succeeds."""
+
+    now: Callable[[], float]
+    steps: list[StepTimes]
+    step: StepTimes
+
+    def __enter__(self) -> StepTimes:
+        return self.step
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.step.seconds = self.now() - self.step.begin
+            self.steps.append(self.step)
+
+
 class RoundTimes:
     """The steps of rounds by their number: the next one is under way before the last one is told."""
 
@@ -71,14 +91,9 @@ class RoundTimes:
         """A round has come to its end and is told."""
         self.told = self._under_way.pop(step.state.counters.rounds - 1)
 
-    @contextmanager
-    def step(self, name: TimedStep, number: int | None = None) -> Iterator[StepTimes]:
+    def step(self, name: TimedStep, number: int | None = None) -> AbstractContextManager[StepTimes]:
         """Time a step that succeeds. number: of its round; None before there is one."""
-        steps = self._of(number).steps
-        step = StepTimes(name, self._now())
-        yield step
-        step.seconds = self._now() - step.begin
-        steps.append(step)
+        return _Stopwatch(self._now, self._of(number).steps, StepTimes(name, self._now()))
 
     def as_dict(self) -> dict[str, Any]:
         """The round that is told, for the client. Its `end` is now; by then the next one may long have begun."""

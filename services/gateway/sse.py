@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Send
 
 from adasd.core.errors import AdasdError
+from services.gateway.deadlines import Deadline
 from services.gateway.errors import Unavailable, error_body, error_response, json_response
 
 EVENT_STREAM_HEADERS = {
@@ -38,7 +39,7 @@ class Reply:
 
     def __init__(self, send: Send, headers: Mapping[str, str], read_seconds: float = READ_SECONDS) -> None:
         self._send = send
-        self._read_seconds = read_seconds
+        self._reading = Deadline(read_seconds)
         self._headers = dict(headers)
         self.streaming = False
         self.complete = False
@@ -83,7 +84,7 @@ class Reply:
         if self.left.is_set():
             return
         try:
-            async with asyncio.timeout(self._read_seconds):
+            with self._reading:
                 await self._send({"type": "http.response.body", "body": data, "more_body": more})
         except TimeoutError:
             self.left.set()

@@ -103,6 +103,11 @@ def _numbered(parts: Sequence[Sequence[Part]], begin: int) -> list[_Numbered]:
     ]
 
 
+def _joined(run: Sequence[_Numbered]) -> Part:
+    first = run[0].part
+    return first if len(run) == 1 else replace(first, text="".join(entry.part.text for entry in run))
+
+
 class Transcript:
     """Context and boundary of one text, grown by decoding or by replaying what was committed: a pure function of the
     committed ids and the request. shown: what the client has; it is not told again.
@@ -137,11 +142,11 @@ class Transcript:
                 raise SessionIncompatible("the text ends before what was shown of it")
             pieces, parts, step = (), [], None
         tokens, logprobs = self._entries(len(pieces), step) if self._with_logprobs else ((), ())
-        reason = end.finish_reason if end is not None else None
+        reason, position = end.finish_reason if end is not None else None, Position.of(self.context)
         return Passage(
-            Position.of(self.context),
+            position,
             pieces,
-            self._placed(parts),
+            self._placed(parts, position),
             step,
             end,
             self.boundary.told_reason(reason) if reason is not None else None,
@@ -149,17 +154,16 @@ class Transcript:
             logprobs,
         )
 
-    def _placed(self, parts: Sequence[_Numbered]) -> tuple[tuple[Part, Position], ...]:
-        """As few parts as tell the same, each with the place after it; after the last that is the passage's end."""
+    def _placed(self, parts: Sequence[_Numbered], end: Position) -> tuple[tuple[Part, Position], ...]:
+        """As few parts as tell the same, each with the place after it; after the last that is the passage's `end`."""
         runs: list[list[_Numbered]] = []
         for entry in parts:
             if runs and runs[-1][-1].part.goes_on_with(entry.part):
                 runs[-1].append(entry)
             else:
                 runs.append([entry])
-        joined = [replace(run[0].part, text="".join(entry.part.text for entry in run)) for run in runs]
-        places = [self._place(run[-1]) for run in runs[:-1]] + [Position.of(self.context)]
-        return tuple(zip(joined, places, strict=False))
+        places = [self._place(run[-1]) for run in runs[:-1]] + [end]
+        return tuple(zip(map(_joined, runs), places, strict=False))
 
     def _place(self, entry: _Numbered) -> Position:
         ids = self.context.ids[: self.context.prompt_length + entry.token]

@@ -17,8 +17,9 @@ from adasd.rpc.codec import PROTOCOL, PeerInfo
 from adasd.rpc.options import MessageLimits
 from services.gateway.costs import LiveCosts
 from services.gateway.handshake import Handshake, mismatch
-from services.gateway.remote import DrafterClient, VerifierClient
+from services.gateway.remote_drafter import DrafterClient
 from services.gateway.remote_options import RemoteOptions
+from services.gateway.remote_verifier import VerifierClient
 from tests.rpc.messages import INFO
 from tests.services.replicas import LIMITS, PROMPT, SAMPLING, TARGET, new_session, running, until
 

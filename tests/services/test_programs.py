@@ -20,7 +20,7 @@ from adasd.core.context import Context
 from adasd.core.errors import ServiceUnavailable
 from adasd.rpc.verifier import VerifierConnection
 from services.environment import read_settings
-from services.gateway.remote import VerifierClient
+from services.gateway.remote_verifier import VerifierClient
 from services.gateway.settings import GatewaySettings
 from tests.rpc.test_server import health
 from tests.rpc.test_tls import Certificates

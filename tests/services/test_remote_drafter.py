@@ -18,7 +18,7 @@ from adasd.rpc.server import Server
 from adasd.runtime.loading import load_model
 from adasd.runtime.options import RuntimeOptions
 from adasd.runtime.replica import Replica
-from services.gateway.remote import DrafterClient, RemoteDrafter
+from services.gateway.remote_drafter import DrafterClient, RemoteDrafter
 from services.gateway.remote_options import RemoteOptions
 from tests.rpc.messages import INFO
 from tests.services.replicas import (

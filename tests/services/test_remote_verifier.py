@@ -19,8 +19,8 @@ from adasd.rpc.verifier import VerifierService
 from adasd.runtime.loading import load_model
 from adasd.runtime.options import RuntimeOptions
 from adasd.runtime.replica import Replica
-from services.gateway.remote import RemoteVerifier, VerifierClient
 from services.gateway.remote_options import RemoteOptions
+from services.gateway.remote_verifier import RemoteVerifier, VerifierClient
 from tests.rpc.messages import INFO
 from tests.services.replicas import LIMITS, PROMPT, SAMPLING, TARGET, fails, new_session, running, until, verify_request
 

@@ -15,8 +15,9 @@ from adasd.core.errors import Overloaded, ServiceUnavailable
 from adasd.core.types import Draft
 from services.gateway import replicas as module
 from services.gateway.handshake import Handshake
-from services.gateway.remote import DrafterClient, RemoteVerifier, VerifierClient
+from services.gateway.remote_drafter import DrafterClient
 from services.gateway.remote_options import RemoteOptions
+from services.gateway.remote_verifier import RemoteVerifier, VerifierClient
 from services.gateway.replicas import Breaker, HealthOptions
 from services.gateway.retries import RetryBudget
 from tests.services.faulty import Faults, spoil

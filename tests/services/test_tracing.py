@@ -19,7 +19,7 @@ from adasd.core.adaptive import AcceptanceState
 from adasd.core.context import Context
 from adasd.core.errors import InvalidRequest
 from adasd.core.types import Draft
-from services.gateway.remote import VerifierClient
+from services.gateway.remote_verifier import VerifierClient
 from services.gateway.round_times import RoundTimes
 from services.gateway.traces import MAX_TRACESTATE, TracedRequests, script_spans
 from services.telemetry import CountedExporter, Outlet, SdkSpan, Telemetry

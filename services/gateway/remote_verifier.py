@@ -1,0 +1,153 @@
+"""The verifier over gRPC: `services.gateway.ports.Verifier`, one stream a generation.
+
+A stream is dropped on the first error; the next one, on another replica if there is one, is sent the whole context.
+Rounds are pure functions of what the message says, so a round asked again, here or there, is answered alike.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from adasd.core.adaptive import AcceptanceState
+from adasd.core.context import Context
+from adasd.core.errors import AdasdError, DeadlineExceeded, SessionNotFound
+from adasd.core.messages import ContextDelta, NextRound, Timing, VerifyReply, VerifyRequest
+from adasd.core.types import Draft, SamplingParams, Verdict
+from adasd.core.verification import judging
+from adasd.rpc.verifier import METHOD, VerifierConnection
+from services.gateway.deadlines import Deadline
+from services.gateway.remote_options import RemoteOptions
+from services.gateway.replicas import ReplicaSet
+from services.gateway.retries import PASSING, Retries, RetryBudget
+from services.gateway.session_stream import SessionStream
+from services.gateway.traces import stream_spans
+from services.tracing import OFF, Tracing
+
+logger = logging.getLogger(__name__)
+
+
+def _unknown(_: int) -> NextRound:
+    return "unknown"
+
+
+class RemoteVerifier:
+    """`services.gateway.ports.Verifier` of one generation."""
+
+    def __init__(
+        self,
+        stream: SessionStream[VerifyRequest, VerifyReply],
+        sampling: SamplingParams,
+        acceptance: str,
+        client: VerifierClient,
+        top_logprobs: int | None,
+        next_round: Callable[[int], NextRound],
+    ) -> None:
+        self._stream = stream
+        self._sampling = sampling
+        self._acceptance = acceptance
+        self._top_logprobs = top_logprobs
+        self._next_round = next_round
+        self._client = client
+        self._options = client.options
+        self._deadline = Deadline(client.options.verify_deadline)
+        self._attempt_deadline = Deadline(client.options.verify_attempt)
+        self.timing = Timing()
+
+    async def verify(self, context: Context, draft: Draft, state: AcceptanceState, round_number: int) -> Verdict:
+        """Raises DeadlineExceeded, ServiceUnavailable once retries are used up, and what the verifier raises."""
+        packed = state.pack()
+
+        def question(delta: ContextDelta) -> VerifyRequest:
+            acceptance = judging(self._acceptance, draft)
+            asked = self._sampling, draft, acceptance, packed, round_number, self._top_logprobs
+            return VerifyRequest(delta, *asked, self._next_round(context.base))
+
+        try:
+            with self._deadline:
+                reply = await self._insist(context, round_number, question)
+        except TimeoutError:
+            self._stream.drop()
+            raise DeadlineExceeded(f"no verdict within {self._options.verify_deadline:g} s") from None
+        self.timing = reply.timing
+        return reply.verdict
+
+    async def _insist(
+        self, context: Context, round_number: int, question: Callable[[ContextDelta], VerifyRequest]
+    ) -> VerifyReply:
+        """Ask on a new stream where that may help: once after SessionNotFound, for a while if nobody is there."""
+        retries = Retries(self._options.verifier_retry, self._client.budget)
+        while True:
+            try:
+                reply = await self._attempt(context, round_number, question)
+            except SessionNotFound as error:
+                self._stream.drop(error)
+                retries.resend(error)
+            except PASSING as error:
+                can_move = self._stream.can_move
+                self._stream.drop(error)
+                self._client.failed(error)
+                await retries.pause(error, can_move)
+            except AdasdError as error:
+                self._stream.drop(error)
+                raise
+            else:
+                self._client.budget.earn()
+                return reply
+
+    async def _attempt(
+        self, context: Context, round_number: int, question: Callable[[ContextDelta], VerifyRequest]
+    ) -> VerifyReply:
+        """On the stream there is; no longer than an attempt may take if there is another replica to ask."""
+        if not self._stream.can_move:
+            return await self._stream.ask(context, round_number, question)
+        try:
+            with self._attempt_deadline:
+                return await self._stream.ask(context, round_number, question)
+        except TimeoutError:
+            raise DeadlineExceeded(f"no verdict within {self._options.verify_attempt:g} s") from None
+
+    async def close(self) -> None:
+        await self._stream.close()
+
+
+class VerifierClient:
+    """The verifiers, as the gateway process sees them. on_failure: told the class of every attempt that failed."""
+
+    def __init__(
+        self, options: RemoteOptions, on_failure: Callable[[str], None] = lambda _: None, tracing: Tracing = OFF
+    ) -> None:
+        self.options = options
+        self._tracing = tracing
+        self.replicas = ReplicaSet(
+            options.verifier,
+            lambda address: VerifierConnection(address, options.limits, options.tls),
+            options.health,
+        )
+        self.budget = RetryBudget(options.health.retry_ratio, options.health.retry_reserve)
+        self._on_failure = on_failure
+
+    def open(
+        self,
+        session: bytes,
+        sampling: SamplingParams,
+        acceptance: str,
+        weights: str | None = None,
+        top_logprobs: int | None = None,
+        next_round: Callable[[int], NextRound] = _unknown,
+    ) -> RemoteVerifier:
+        """The verifier of one generation. session: 16 bytes, another for every choice of a request.
+
+        weights: only replicas with these; None takes any. top_logprobs: as of `VerifyRequest`. next_round: what can be
+        said of the one after a round, by the committed length at which that begins.
+        """
+        begin = stream_spans(self._tracing, METHOD)
+        stream = SessionStream[VerifyRequest, VerifyReply](self.replicas, session, weights, begin)
+        return RemoteVerifier(stream, sampling, acceptance, self, top_logprobs, next_round)
+
+    def failed(self, error: AdasdError) -> None:
+        logger.info("an attempt at a round failed: %s: %s", type(error).__name__, error)
+        self._on_failure(type(error).__name__)
+
+    async def close(self) -> None:
+        await self.replicas.close()
