@@ -44,7 +44,7 @@ class ReplicaMetrics:
     requests: streams opened. rounds: messages answered. candidates: drafted or judged. errors: by class of
     `adasd.core.errors`. forward_seconds, queue_seconds, rules_seconds: of a message, in the model's passes, waiting for
     them, and in sampling or judging. batch_size: messages in a pass. kv_positions: allocated after it. spans:
-    by outcome. rounds_ahead: begun before they were asked for, by what became of them; a drafter has none.
+    by outcome. rounds_ahead: begun before they were asked for, by what became of them; of a verifier only.
     """
 
     def __init__(self, service: ServiceName, registry: CollectorRegistry) -> None:
@@ -64,12 +64,9 @@ class ReplicaMetrics:
         self._spans = Counter(
             f"{prefix}_spans", "Spans of traces, by what became of them.", ["outcome"], registry=registry
         )
-        self._ahead = Counter(
-            f"{prefix}_rounds_ahead",
-            "Rounds begun before they were asked for: asked for, or dropped.",
-            ["outcome"],
-            registry=registry,
-        )
+        if service == "verifier":
+            begun = "Rounds begun before they were asked for: asked for, or dropped."
+            self._ahead = Counter(f"{prefix}_rounds_ahead", begun, ["outcome"], registry=registry)
         self._kv = Gauge(f"{prefix}_kv_positions", "Positions of KV allocated in all sessions.", registry=registry)
 
     @harmless
