@@ -137,8 +137,10 @@ def _parts(step: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     if service == "redis":
         yield "create", seconds
         return
-    told, ahead = {part: step[part] for part in TOLD}, step.get("ahead", 0.0)
-    told |= {"forward": max(0.0, told["forward"] - ahead)}
+    told, ahead = dict[str, float](), step.get("ahead", 0.0)
+    for part in TOLD:  # what had gone by when the round began is none of its time
+        told[part] = max(0.0, step[part] - ahead)
+        ahead = max(0.0, ahead - step[part])
     yield from ((f"{service} {part}", value) for part, value in told.items())
     yield f"{service} network" if _told(step) else f"{service}, not told", max(0.0, seconds - sum(told.values()))
 

@@ -24,6 +24,9 @@ from adasd.runtime.engine import Engine
 MEMORY = 16
 """Rounds that a habit remembers."""
 
+LEAST = 1e-9
+"""Seconds that a round was ahead: that it was shows in this not being 0."""
+
 Answer = tuple[Verdict, Timing]
 
 
@@ -74,7 +77,7 @@ class Begun:
         self.foreseen, self.question = foreseen, foreseen.question
         self.dropped = False
         self._lock = threading.Lock()
-        self._began, self._asked = time.perf_counter(), 0.0
+        self._asked = self._ended = 0.0
         self._outcome: tuple[Any, Timing] | None = None
         self._answer: asyncio.Future[Answer | None] | None = None
 
@@ -92,7 +95,7 @@ class Begun:
     def ended(self, result: Verdict | BaseException, timing: Timing) -> asyncio.Future[Answer | None] | None:
         """Who waits for it, if it has been asked for."""
         with self._lock:
-            self._outcome = result, timing
+            self._outcome, self._ended = (result, timing), time.perf_counter()
             return self._answer
 
     def told(self) -> Answer | None:
@@ -103,7 +106,8 @@ class Begun:
     def _told(self, result: Any, timing: Timing) -> Answer | None:
         if isinstance(result, BaseException):
             return None
-        return result, replace(timing, ahead=min(timing.whole, self._asked - self._began))
+        waited = max(0.0, self._ended - self._asked)
+        return result, replace(timing, ahead=max(LEAST, timing.whole - waited))
 
 
 class RunAhead:

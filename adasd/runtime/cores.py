@@ -32,11 +32,10 @@ class SharedCores:
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         try:
-            self._file = None if path is None else _opened(path)
-            self._next = None if path is None else _opened(path.with_name(f"{path.name}.next"))
+            self._turn = None if path is None else _Lock(path)
+            self._next = None if path is None else _Lock(path.with_name(f"{path.name}.next"))
         except OSError as error:
             raise InvalidRequest(f"shared_cores {path}: {error}", "shared_cores") from None
-        self._patience = PATIENCE
 
     @contextmanager
     def loading(self) -> Iterator[None]:
@@ -66,41 +65,44 @@ class SharedCores:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """For a pass, in turn: whoever has just had one lets those go first that wait. Whoever waits longer than
-        PATIENCE goes on as if alone.
+        """For a pass, in turn: whoever has just had one lets the next one that waits go first. Whoever waits longer
+        than PATIENCE goes on as if alone.
         """
-        if self._file is None or self._next is None:
+        if self._turn is None or self._next is None:
             yield
             return
-        held = self._acquire(self._file, self._next)
+        self._next.take()
+        self._turn.take()
+        self._next.leave()
         try:
             yield
         finally:
-            if held:
-                fcntl.flock(self._file, fcntl.LOCK_UN)
+            self._turn.leave()
 
-    def _acquire(self, file: int, next_: int) -> bool:
-        """Be the next one, then have the cores; whether they could be had."""
+
+class _Lock:
+    """Of one process at a time, which lets go by ending. Waited for PATIENCE at most; then not at all until it can be
+    had again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = _opened(path)
+        self._patience = PATIENCE
+
+    def take(self) -> None:
+        """Have it, or go on without."""
         give_up = time.monotonic() + self._patience
-        try:
-            held = _waited(next_, give_up) and _waited(file, give_up)
-        finally:
-            fcntl.flock(next_, fcntl.LOCK_UN)
-        self._patience = PATIENCE if held else 0.0
-        return held
+        while not (had := _locked(self._file, fcntl.LOCK_EX)) and time.monotonic() < give_up:
+            time.sleep(LOOK_SECONDS)
+        self._patience = PATIENCE if had else 0.0
+
+    def leave(self) -> None:
+        """Let others have it. Nothing happens if it was not had."""
+        fcntl.flock(self._file, fcntl.LOCK_UN)
 
 
 def _opened(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-
-
-def _waited(file: int, give_up: float) -> bool:
-    """Whether its lock could be had until then."""
-    while not _locked(file, fcntl.LOCK_EX):
-        if time.monotonic() >= give_up:
-            return False
-        time.sleep(LOOK_SECONDS)
-    return True
 
 
 def _locked(file: int, kind: int) -> bool:

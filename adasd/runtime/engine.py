@@ -140,11 +140,14 @@ class Engine:
                 self._replica.batcher.add(Job(work(self._replica), done, cancelled))
 
     def _dropped(self) -> None:
-        """The device was shut down: nobody is left waiting."""
-        self._begin()
-        self._replica.batcher.fail(ServiceUnavailable("the device is shut down"))
+        """The device was shut down: nobody is left waiting, whoever asks meanwhile included."""
+        going_on = True
+        while going_on:
+            self._begin()
+            self._replica.batcher.fail(ServiceUnavailable("the device is shut down"))
+            with self._lock:
+                self._stepping = going_on = bool(self._arrived)
         self._tell()
-        self._stepping = False
 
     def _tell(self) -> None:
         """Wake whoever waits, once for all that a step has answered: the loop and this thread take turns at Python."""

@@ -183,7 +183,7 @@ class RoundWatch:
 
 def _seen(seconds: float, timing: Timing) -> float:
     """What a pass holds its session up, less the wait for it."""
-    return seconds - min(timing.queue, seconds)
+    return seconds - min(max(0.0, timing.queue - timing.ahead), seconds)
 
 
 def _unseen(seconds: float, timing: Timing) -> float:

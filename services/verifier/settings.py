@@ -16,8 +16,8 @@ class VerifierSettings(ReplicaSettings):
     """As `ReplicaSettings`, from variables such as ADASD_VERIFIER_MODEL and ADASD_VERIFIER_RUNTIME__THREADS.
 
     run_ahead: begin a session's next round before it is asked for, where it will hardly bring candidates. None: unless
-    the model computes on all cores of this machine, which then have nothing to do it with: what the services do
-    meanwhile would hold its passes up by more than is won.
+    the models compute on all cores of this machine: what the services do meanwhile would hold their passes up by more
+    than is won. On a CPU they are taken to, unless `threads` of all ranks here leave one core and nobody shares them.
     """
 
     model_config = SettingsConfigDict(
@@ -32,9 +32,11 @@ class VerifierSettings(ReplicaSettings):
         """As told, or as the machine lets it."""
         if self.run_ahead is not None:
             return self.run_ahead
-        threads = self.runtime.threads
-        on_cores = self.runtime.device == "cpu" and not is_toy(self.model)
-        return not on_cores or (threads is not None and threads < cores())
+        if is_toy(self.model) or not self.runtime.device.startswith("cpu"):
+            return True
+        ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # torchrun's
+        threads = self.runtime.threads or cores()
+        return self.runtime.shared_cores is None and threads * ranks < cores()
 
 
 def cores() -> int:

@@ -104,10 +104,42 @@ def test_whoever_waits_is_next(tmp_path: Path) -> None:
     waiting = threading.Thread(target=wait)
     with mine.taken():
         waiting.start()
-        turnstile = SharedCores(tmp_path / "lock.next")
-        while cores._locked(turnstile._file or 0, fcntl.LOCK_EX):
-            fcntl.flock(turnstile._file or 0, fcntl.LOCK_UN)
+        while not is_taken(tmp_path / "lock.next"):
+            pass
     with mine.taken():
         order.append("mine")
     waiting.join()
     assert order == ["other", "mine"]
+
+
+def is_taken(path: Path) -> bool:
+    with path.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def test_whoever_is_stopped_while_waiting_holds_nobody_up_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others still take turns."""
+    monkeypatch.setattr(cores, "PATIENCE", 0.05)
+    waits: list[float] = []
+    monkeypatch.setattr(cores.time, "sleep", waits.append)
+    mine, other = SharedCores(tmp_path / "lock"), SharedCores(tmp_path / "lock")
+    with (tmp_path / "lock.next").open() as stopped:
+        fcntl.flock(stopped, fcntl.LOCK_EX)
+        with mine.taken():
+            assert waits
+            assert is_taken(tmp_path / "lock")
+        waits.clear()
+        with mine.taken():
+            assert not waits
+        with other.taken():
+            waits.clear()
+            with mine.taken():
+                assert waits
+    with mine.taken():
+        assert not is_taken(tmp_path / "lock.next"), "and once it goes on all is as before"

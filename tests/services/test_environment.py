@@ -77,6 +77,8 @@ def test_known_variables_are_all_there_are() -> None:
         ({"MODEL": "folder", "RUNTIME__DEVICE": "cuda"}, True),
         ({"MODEL": "folder", "RUNTIME__THREADS": "3"}, True),
         ({"MODEL": "folder", "RUNTIME__THREADS": "4"}, False),
+        ({"MODEL": "folder", "RUNTIME__THREADS": "3", "RUNTIME__DEVICE": "cpu:0"}, True),
+        ({"MODEL": "folder", "RUNTIME__THREADS": "3", "RUNTIME__SHARED_CORES": "cores.lock"}, False),
         ({"MODEL": "folder", "RUN_AHEAD": "true"}, True),
         ({"MODEL": "toy:", "RUN_AHEAD": "false"}, False),
     ],
@@ -87,4 +89,13 @@ def test_rounds_are_begun_ahead_unless_the_model_needs_every_core(
     monkeypatch.setattr(settings, "cores", lambda: 4)
     for name, value in changes.items():
         monkeypatch.setenv(f"ADASD_VERIFIER_{name}", value)
+    assert read_settings(VerifierSettings).runs_ahead is ahead
+
+
+@pytest.mark.parametrize(("ranks", "ahead"), [("3", True), ("4", False)])
+def test_all_ranks_on_a_machine_count(monkeypatch: pytest.MonkeyPatch, ranks: str, ahead: bool) -> None:
+    monkeypatch.setattr(settings, "cores", lambda: 4)
+    for name, value in (("LOCAL_WORLD_SIZE", ranks), ("ADASD_VERIFIER_MODEL", "folder")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("ADASD_VERIFIER_RUNTIME__THREADS", "1")
     assert read_settings(VerifierSettings).runs_ahead is ahead
