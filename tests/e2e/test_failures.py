@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 
 from adasd.bench.sse import stream_chat
+from adasd.cli.processes import Child
 from tests.e2e.conftest import DRAFTS, TOY, Served, gauge, serve
 
 SLOW = ",delay_ms=4"
@@ -47,6 +50,25 @@ def test_when_the_client_is_gone_all_three_services_stop(slow: Served, stream: b
     assert slow.answer(max_tokens=5)["usage"]["completion_tokens"] == 5
 
 
+@contextmanager
+def held(child: Child) -> Iterator[None]:
+    """Nothing comes of it meanwhile: whatever takes long in a test takes no tokens of a text."""
+    child.send(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        child.send(signal.SIGCONT)
+
+
+def wait_for(served: Served, drafters: int) -> None:
+    """Until the gateway knows so many that take its streams."""
+    give_up = time.monotonic() + 30
+    healthy = 'adasd_gateway_replicas{service="drafter",state="healthy"}'
+    while gauge(f"{served.stack.url}/metrics", healthy) != drafters:
+        assert time.monotonic() < give_up
+        time.sleep(0.05)
+
+
 def test_candidates_come_back_within_the_same_stream(slow: Served) -> None:
     """The drafter is killed after some text and restarted after some more: every token is the target's own."""
     alone = slow.answer("go on", **LONG, speculation={"stopping": "off"})
@@ -58,7 +80,10 @@ def test_candidates_come_back_within_the_same_stream(slow: Served) -> None:
             os.kill(drafter.pid or 0, signal.SIGKILL)
             drafter.wait(10)
         if pieces == 30:
-            drafter.start()
+            with held(slow.stack.children["verifier"]):
+                wait_for(slow, drafters=0)
+                drafter.start()
+                wait_for(slow, drafters=1)
     assert text == alone["choices"][0]["message"]["content"]
     record = final["speculation"]
     assert record["drafts"] < record["rounds"] - 20
