@@ -81,3 +81,14 @@ async def test_closing_the_device_leaves_nobody_waiting() -> None:
     assert all(isinstance(error, ServiceUnavailable) for error in ended)
     with pytest.raises(ServiceUnavailable):
         await drafted(engine, 9)
+
+
+async def test_what_is_cancelled_before_its_step_touches_no_session() -> None:
+    """Its stream may have ended, and the session been released: it must not come back."""
+    held = replica()
+    async with DeviceThread() as device:
+        engine = Engine(device, held, 8)
+        with pytest.raises(ServiceUnavailable):
+            await engine.run(lambda asked: asked.draft_steps(request(1)), lambda: True)
+        assert len(held._sessions) == 0
+        assert len(await drafted(engine, 1)) == 6
