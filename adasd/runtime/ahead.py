@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from adasd.core.context import ContextHash
 from adasd.core.messages import ContextDelta, Timing, VerifyRequest
@@ -78,7 +77,7 @@ class Begun:
         self.dropped = False
         self._lock = threading.Lock()
         self._asked = self._ended = 0.0
-        self._outcome: tuple[Any, Timing] | None = None
+        self._outcome: tuple[Verdict | BaseException, Timing] | None = None
         self._answer: asyncio.Future[Answer | None] | None = None
 
     def claim(self, question: VerifyRequest) -> asyncio.Future[Answer | None]:
@@ -89,7 +88,7 @@ class Begun:
             self.question, self._asked = question, time.perf_counter()
             self._answer = asyncio.get_running_loop().create_future()
             if self._outcome is not None:
-                self._answer.set_result(self._told(*self._outcome))
+                self._answer.set_result(self.told())
             return self._answer
 
     def ended(self, result: Verdict | BaseException, timing: Timing) -> asyncio.Future[Answer | None] | None:
@@ -99,11 +98,9 @@ class Begun:
             return self._answer
 
     def told(self) -> Answer | None:
-        """Once it has ended and was asked for."""
+        """What to answer, once it has ended and was asked for."""
         assert self._outcome is not None
-        return self._told(*self._outcome)
-
-    def _told(self, result: Any, timing: Timing) -> Answer | None:
+        result, timing = self._outcome
         if isinstance(result, BaseException):
             return None
         waited = max(0.0, self._ended - self._asked)

@@ -20,11 +20,11 @@ from adasd.core.verification import verification
 from adasd.state.limits import ClientLimits
 from adasd.state.redis_store import RedisStore
 from services.environment import read_settings
-from services.garbage import collect_seldom
 from services.gateway.admission import Admission
 from services.gateway.app import GatewayServices, create_app
 from services.gateway.costs import LiveCosts, load_profile
 from services.gateway.engine import Engine
+from services.gateway.garbage import collect_seldom
 from services.gateway.handshake import Handshake
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.middleware import CURRENT_REQUEST

@@ -12,7 +12,7 @@ class Deadline:
     """
 
     def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
+        self._seconds = seconds
         self._timer: asyncio.TimerHandle | None = None
         self._waiting: asyncio.Task[object] | None = None
         self._due = 0.0
@@ -24,7 +24,7 @@ class Deadline:
         assert task is not None, "only tasks wait"
         assert self._waiting is None, "one wait at a time"
         self._waiting, self._cancelled_before, self._expired = task, task.cancelling(), False
-        self._due = loop.time() + self.seconds
+        self._due = loop.time() + self._seconds
         if self._timer is None:
             self._timer = loop.call_at(self._due, self._rang, loop)
 

@@ -134,11 +134,11 @@ class ReplicaHost:
         if processing.grammar is not None and self._grammars is not None:
             await asyncio.to_thread(self._grammars.start, processing.grammar, processing.eos_ids)
 
-    async def run(self, ask: Callable[[Engine], Awaitable[tuple[T, Timing]]]) -> tuple[T, Timing]:
+    async def answered(self, ask: Callable[[], Awaitable[tuple[T, Timing]]]) -> tuple[T, Timing]:
         """The result, and where the time went. Raises DeadlineExceeded, Overloaded, and what the work raises."""
         try:
             async with asyncio.timeout(self._work_seconds):
-                result, timing = await ask(self.engine)
+                result, timing = await ask()
         except TimeoutError:
             raise DeadlineExceeded(f"not done within {self._work_seconds:g} s") from None
         self.metrics.took(timing)
@@ -177,10 +177,10 @@ class Generation:
 
     async def run(self, session: bytes, work: Work[T]) -> tuple[T, Timing]:
         """The result, and where the time went. Raises what `ask` raises."""
-        return await self.ask(session, lambda engine: engine.run(work, self.cancelled))
+        return await self.ask(session, lambda: self._host.engine.run(work, self.cancelled))
 
-    async def ask(self, session: bytes, ask: Callable[[Engine], Awaitable[tuple[T, Timing]]]) -> tuple[T, Timing]:
-        """What comes of asking the engine so.
+    async def ask(self, session: bytes, ask: Callable[[], Awaitable[tuple[T, Timing]]]) -> tuple[T, Timing]:
+        """What the engine answers to `ask`, within the time for one message.
 
         Raises DeadlineExceeded, InvalidRequest for a second session on one stream.
         """
@@ -188,4 +188,4 @@ class Generation:
             raise InvalidRequest("one stream serves one session", "context.session")
         self.session = session
         self._host.hold(session, self)
-        return await self._host.run(ask)
+        return await self._host.answered(ask)

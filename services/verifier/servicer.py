@@ -62,7 +62,7 @@ class VerifyGeneration:
     async def verify(self, request: VerifyRequest) -> VerifyReply:
         self._check(request)
         await self._generation.prepare(request.sampling.processing)
-        verdict, timing = await self._generation.ask(request.context.session, lambda _: self._ask(request))
+        verdict, timing = await self._generation.ask(request.context.session, lambda: self._ask(request))
         self._host.metrics.answered(len(request.draft))
         return VerifyReply(request.round_number, request.context.base, verdict, timing)
 

@@ -7,6 +7,7 @@ import os
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
+from adasd.runtime.ranks import Ranks
 from adasd.runtime.toy import is_toy
 from services.environment import NESTED
 from services.replica.settings import ReplicaSettings
@@ -34,9 +35,8 @@ class VerifierSettings(ReplicaSettings):
             return self.run_ahead
         if is_toy(self.model) or not self.runtime.device.startswith("cpu"):
             return True
-        ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # torchrun's
-        threads = self.runtime.threads or cores()
-        return self.runtime.shared_cores is None and threads * ranks < cores()
+        threads = (self.runtime.threads or cores()) * Ranks.read(os.environ).local_size
+        return self.runtime.shared_cores is None and threads < cores()
 
 
 def cores() -> int:

@@ -95,7 +95,8 @@ def test_rounds_are_begun_ahead_unless_the_model_needs_every_core(
 @pytest.mark.parametrize(("ranks", "ahead"), [("3", True), ("4", False)])
 def test_all_ranks_on_a_machine_count(monkeypatch: pytest.MonkeyPatch, ranks: str, ahead: bool) -> None:
     monkeypatch.setattr(settings, "cores", lambda: 4)
-    for name, value in (("LOCAL_WORLD_SIZE", ranks), ("ADASD_VERIFIER_MODEL", "folder")):
+    for name, value in (("RANK", "0"), ("WORLD_SIZE", ranks), ("LOCAL_WORLD_SIZE", ranks)):
         monkeypatch.setenv(name, value)
+    monkeypatch.setenv("ADASD_VERIFIER_MODEL", "folder")
     monkeypatch.setenv("ADASD_VERIFIER_RUNTIME__THREADS", "1")
     assert read_settings(VerifierSettings).runs_ahead is ahead

@@ -1,4 +1,4 @@
-"""Python's garbage collector in a process that serves: it looks seldom, and only at what may yet become garbage."""
+"""Python's garbage collector in the gateway: it looks seldom, and only at what may yet become garbage."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ and hardly a cycle, so that Python's own 700 are reached again and again by no m
 
 
 def collect_seldom() -> None:
-    """Once all is loaded that stays until the end: modules, models and tokenizers are never looked at again."""
+    """Once all is loaded that stays until the end: modules and tokenizers are never looked at again."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(ALLOCATIONS, *gc.get_threshold()[1:])
