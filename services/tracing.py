@@ -195,14 +195,15 @@ def _require_supported(environment: Mapping[str, str]) -> None:
             raise InvalidRequest(f"{name}={environment[name]} cannot be honoured: only {known} is spoken here")
 
 
-def shown(round_number: int, here: int) -> bool:
+def shown(round_number: int, here: int, rounds: int = 1) -> bool:
     """Whether a round has spans of its own: the first ones, then ever fewer, 8 whenever their number doubles. A
     thousand rounds have 64.
 
-    here: rounds before it on this stream, whose first are shown wherever in the text they are.
+    rounds: of a run that begins with this one. here: rounds before it on this stream, whose first are shown wherever in
+    the text they are.
     """
     stride = 1 << (round_number // FIRST_ROUNDS).bit_length()
-    return here < FIRST_ROUNDS or round_number % stride == 0
+    return here < FIRST_ROUNDS or -round_number % stride < rounds
 
 
 def figures(timing: Timing) -> Attributes:

@@ -8,10 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from adasd.state.embedded import EmbeddedRedis
 
 pytest_plugins = ["tests.elsewhere"]
+
+settings.register_profile("whatever the machine", deadline=None)
+settings.load_profile("whatever the machine")
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,11 @@ ProposeBlock = Callable[[Context, DraftPlan], Draft]
 VerifyBlock = Callable[[Context, Draft, AcceptanceState], Verdict]
 
 
+def one_by_one() -> int:
+    """Every round by itself."""
+    return 1
+
+
 class Boundary(Protocol):
     """Where a text ends."""
 
@@ -32,13 +37,14 @@ class Boundary(Protocol):
 class Controller:
     """How far the next round may draft. limit: committed length at which the text ends (max_tokens or context end).
 
-    copying: a second source of candidates, or None.
+    copying: a second source of candidates, or None. runs: how many rounds without candidates to take at once.
     """
 
     stopping: StoppingRule
     verification: Verification
     limit: int
     copying: Copying | None = None
+    runs: Callable[[], int] = one_by_one
 
     def plan(self, state: GenerationState, context: Context) -> DraftPlan:
         """The first round has no candidates: the target's prefill gives the first token anyway, and nobody waits.
@@ -50,7 +56,16 @@ class Controller:
         room = self.limit - context.base - 1
         plan = self.stopping.plan(state.acceptance, Outlook(context.base, context.generated, room)).limited(room)
         plan = replace(plan, coupled=True) if self.verification.coupled else plan
-        return plan if self.copying is None else self.copying.plan(plan, state.acceptance, context, room)
+        if self.copying is not None:
+            plan = self.copying.plan(plan, state.acceptance, context, room)
+        return self._run(plan, room + 1)
+
+    def _run(self, plan: DraftPlan, room: int) -> DraftPlan:
+        """As a run of at most `room` rounds, if there are no candidates and copies may not soon be worth while."""
+        if plan.max_candidates or plan.foreseen is not None:
+            return plan
+        rounds = min(self.runs(), room)
+        return plan if rounds <= 1 else replace(plan, rounds=rounds)
 
 
 @dataclass(slots=True)
@@ -71,12 +86,17 @@ class TokenBoundary:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One committed round. draft and verdict are cut at the boundary; state is the one after it."""
+    """One committed round, or run. draft and verdict are cut at the boundary; state is the one after it."""
 
     plan: DraftPlan
     draft: Draft
     verdict: Verdict
     state: GenerationState
+
+    @property
+    def number(self) -> int:
+        """Of the first of them, from 0."""
+        return self.state.counters.rounds - self.verdict.rounds
 
 
 def copied(plan: DraftPlan) -> Draft | None:

@@ -9,6 +9,9 @@ from typing import Literal
 from adasd.core.errors import InvalidRequest
 from adasd.core.types import MAX_TOP_LOGPROBS, Draft, DraftPlan, SamplingParams, Verdict
 
+MAX_ROUNDS = 64
+"""Of a run."""
+
 NextRound = Literal["unknown", "plain", "none"]
 """What can be said of the next round before this one's outcome is known: that it has no candidates, or is not to be."""
 
@@ -102,7 +105,8 @@ class VerifyRequest:
 
     state: packed AcceptanceState as of `base`. top_logprobs: of how many of the likeliest ids each token's entry in
     `Verdict.logprobs` tells beside its own; None wants no entries. next_round: a hint, by which the verifier may begin
-    it before it is asked for. Raises InvalidRequest.
+    it before it is asked for. rounds: how many to take at most, one after another, before answering; more than one only
+    without candidates. The answer to those is a run, perhaps a shorter one. Raises InvalidRequest.
     """
 
     context: ContextDelta
@@ -113,8 +117,13 @@ class VerifyRequest:
     round_number: int
     top_logprobs: int | None = None
     next_round: NextRound = "unknown"
+    rounds: int = 1
 
     def __post_init__(self) -> None:
+        if not 1 <= self.rounds <= MAX_ROUNDS:
+            raise InvalidRequest(f"rounds must be within [1, {MAX_ROUNDS}], got {self.rounds}", "rounds")
+        if self.rounds > 1 and len(self.draft):
+            raise InvalidRequest("only rounds without candidates can be taken one after another", "rounds")
         if self.top_logprobs is not None and not 0 <= self.top_logprobs <= MAX_TOP_LOGPROBS:
             raise InvalidRequest(
                 f"top_logprobs must be within [0, {MAX_TOP_LOGPROBS}], got {self.top_logprobs}", "top_logprobs"

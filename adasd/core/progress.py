@@ -35,7 +35,7 @@ class Counters:
     def after(self, draft: Draft, verdict: Verdict) -> Counters:
         losses = [judgement.loss for judgement in verdict.judgements if judgement.relaxed]
         return Counters(
-            rounds=self.rounds + 1,
+            rounds=self.rounds + verdict.rounds,
             drafts=self.drafts + (len(draft) > 0),
             drafted=self.drafted + len(draft),
             accepted=self.accepted + verdict.accepted,
@@ -85,6 +85,6 @@ class GenerationState:
     def after(
         self, draft: Draft, verdict: Verdict, labels: Labels, finish: FinishReason | None, plan: DraftPlan = UNWEIGHED
     ) -> GenerationState:
-        """The state after one round, whose block has already been cut at the earliest boundary."""
+        """The state after one round or run, which has already been cut at the earliest boundary."""
         acceptance = self.acceptance.after(draft, verdict, labels, plan)
         return GenerationState(acceptance, self.counters.after(draft, verdict), finish)

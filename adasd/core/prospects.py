@@ -93,13 +93,14 @@ class Prospects:
         return tuple(np.clip(a / (a + r + 1e-300), CERTAIN, 1.0 - CERTAIN).tolist())
 
     def after(self, plan: DraftPlan, draft: Draft, verdict: Verdict) -> Prospects:
-        """The prospects after one round; those of a rule that does not weigh costs stay as they are.
+        """The prospects after one round or run; those of a rule that does not weigh costs stay as they are.
 
         A block that ended up empty once its entropy was seen counts as a refusal: its step earned nothing.
         """
         if plan.worth is None:
             return self
-        costs, share = plan.worth.costs, 1.0 / RATE_ROUNDS
+        costs, rounds = plan.worth.costs, verdict.rounds
+        share = 1.0 - (1.0 - 1.0 / RATE_ROUNDS) ** rounds
         work = (costs.copied_rounds if draft.copied else costs.rounds)[len(draft)] / costs.rounds[0]
         asked = plan.max_candidates > 0 and not draft.copied
         new = Prospects(
@@ -107,9 +108,9 @@ class Prospects:
             refused=self.refused,
             mean=self.mean,
             weight=self.weight,
-            tokens=self.tokens + share * (len(verdict.tokens) - self.tokens),
+            tokens=self.tokens + share * (len(verdict.tokens) / rounds - self.tokens),
             work=self.work + share * (work - self.work),
-            idle=self.idle if asked else self.idle + 1,
+            idle=self.idle if asked else self.idle + rounds,
             promising=self.promising,
             begun=self.begun,
             foresight=self.foresight.after(plan.foreseen, verdict.tokens),

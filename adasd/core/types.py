@@ -148,6 +148,7 @@ class DraftPlan:
     worth: what candidates earn and cost, for a rule that weighs it (`marginal`); None takes what comes.
     foreseen: what the text foresees of itself, where that is asked; the drafter is not told.
     copies: the candidates are the first `max_candidates` ids foreseen, and no drafter is asked.
+    rounds: as of `VerifyRequest`, where there are no candidates; nobody plans again in between.
     """
 
     max_candidates: int
@@ -156,6 +157,7 @@ class DraftPlan:
     worth: Worth | None = None
     foreseen: Foreseen | None = None
     copies: bool = False
+    rounds: int = 1
 
     @property
     def decision(self) -> Decision:
@@ -281,6 +283,8 @@ class TokenLogprobs:
 class Verdict:
     """The verifier's answer to one block: tokens = accepted candidates, then the emitted token unless cut away.
 
+    Or to a run, rounds without candidates one after another: the tokens that they emitted.
+
     judgements: one per judged candidate, i.e. up to and including the first rejection.
     logprobs: one per token; empty if nobody asked.
     """
@@ -291,9 +295,20 @@ class Verdict:
     judgements: tuple[Judgement, ...] = ()
     logprobs: tuple[TokenLogprobs, ...] = ()
 
+    @property
+    def rounds(self) -> int:
+        """One, but for a run."""
+        return max(1, len(self.tokens) - self.accepted)
+
+    def then(self, further: Verdict) -> Verdict:
+        """A run and the round after it, neither with candidates."""
+        return Verdict(self.tokens + further.tokens, 0, "bonus", (), self.logprobs + further.logprobs)
+
     def cut(self, length: int) -> Verdict:
-        """The verdict if the block ended after `length` of its tokens."""
+        """The verdict if the block, or the run, ended after `length` of its tokens."""
         if length >= len(self.tokens):
             return self
+        if self.rounds > 1:
+            return Verdict(self.tokens[:length], 0, "bonus", (), self.logprobs[:length])
         accepted = min(self.accepted, length)
         return Verdict(self.tokens[:length], accepted, "none", self.judgements[:accepted], self.logprobs[:length])

@@ -121,6 +121,7 @@ def encode_verify_request(request: VerifyRequest) -> verifier_pb2.VerifyRequest:
         round=request.round_number,
         top_logprobs=request.top_logprobs,
         next_round=_NEXT_ROUNDS[request.next_round],
+        rounds=request.rounds,
     )
 
 
@@ -135,6 +136,7 @@ def decode_verify_request(message: verifier_pb2.VerifyRequest) -> VerifyRequest:
         round_number=message.round,
         top_logprobs=message.top_logprobs if message.HasField("top_logprobs") else None,
         next_round=_NEXT_ROUND_NAMES.get(message.next_round, "unknown"),
+        rounds=message.rounds or 1,
     )
 
 
@@ -157,7 +159,8 @@ def decode_verify_reply(message: verifier_pb2.VerifyReply) -> VerifyReply:
     emission = _EMISSION_NAMES.get(message.emission)
     emitted = 0 if emission == "none" else 1
     tokens = tuple(unpack_ids(message.tokens)) if len(message.tokens) % ID_BYTES == 0 else ()
-    if emission is None or len(tokens) != message.accepted + emitted:
+    run = emission == "bonus" and not message.accepted and len(tokens) > 1
+    if emission is None or (len(tokens) != message.accepted + emitted and not run):
         raise AdasdError(
             f"a verdict with {message.accepted} accepted candidates and {len(message.tokens)} bytes of ids"
         )

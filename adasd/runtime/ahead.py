@@ -19,6 +19,7 @@ from adasd.core.context import ContextHash
 from adasd.core.messages import ContextDelta, Timing, VerifyRequest
 from adasd.core.types import Verdict
 from adasd.runtime.engine import Engine
+from adasd.runtime.jobs import at_end
 
 MEMORY = 16
 """Rounds that a habit remembers."""
@@ -31,22 +32,23 @@ Answer = tuple[Verdict, Timing]
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
-    """The question after a plain round, if it brings no candidates either. hash: of the context it names."""
+    """The question after a plain round or run, if it brings no candidates either. hash: of the context it names."""
 
     question: VerifyRequest
     hash: ContextHash
 
     @classmethod
-    def after(cls, question: VerifyRequest, verdict: Verdict, held: ContextHash) -> Foreseen:
-        """held: of the context that the question named."""
-        told, longer = question.context, held.after(verdict.tokens)
-        base = told.base + len(verdict.tokens)
-        delta = ContextDelta(told.session, base, told.prompt_length, told.base, list(verdict.tokens), longer.digest)
-        return cls(replace(question, context=delta, round_number=question.round_number + 1), longer)
+    def after(cls, question: VerifyRequest, verdict: Verdict, hash_: ContextHash) -> Foreseen:
+        """hash_: of the context that follows from the verdict."""
+        told, base = question.context, question.context.base + len(verdict.tokens)
+        delta = ContextDelta(told.session, base, told.prompt_length, told.base, list(verdict.tokens), hash_.digest)
+        return cls(replace(question, context=delta, round_number=question.round_number + verdict.rounds), hash_)
 
     def asked_by(self, question: VerifyRequest) -> bool:
-        """Whether this is the question. By which state candidates would be judged matters only where there are some."""
-        here = replace(self.question, state=question.state, next_round=question.next_round)
+        """Whether this is the question. By which state candidates would be judged matters only where there are some;
+        of a longer run than is asked for the gateway takes what it wants.
+        """
+        here = replace(self.question, state=question.state, next_round=question.next_round, rounds=question.rounds)
         return not len(question.draft) and here == question
 
 
@@ -160,19 +162,19 @@ class RunAhead:
         if not answer.done():
             return await answer
         if (told := answer.result()) is not None:
-            self._go_on(question, *told, begun.foreseen.hash)
+            self._go_on(question, *told, begun.foreseen.hash.after(told[0].tokens))
         return told
 
-    def _go_on(self, question: VerifyRequest, verdict: Verdict, timing: Timing, held: ContextHash) -> None:
-        """The question is answered; on the device thread, unless it is answered at once."""
+    def _go_on(self, question: VerifyRequest, verdict: Verdict, timing: Timing, hash_: ContextHash) -> None:
+        """The question is answered; on the device thread, unless it is answered at once. hash_: of the context now."""
         if len(question.draft) or self._at_end(question, verdict):
             return
-        self._foreseen, self._answered_at = Foreseen.after(question, verdict, held), time.perf_counter()
+        self._foreseen, self._answered_at = Foreseen.after(question, verdict, hash_), time.perf_counter()
         if question.next_round == "plain" or self._habit.pays(timing.forward / max(1, timing.forwards)):
             self._begin(self._foreseen)
 
     def _at_end(self, question: VerifyRequest, verdict: Verdict) -> bool:
-        ended = verdict.tokens[-1] in self._engine.eos_ids and not question.sampling.ignore_eos
+        ended = at_end(verdict, question.sampling, self._engine.eos_ids)
         return ended or question.next_round == "none" or self._cancelled()
 
     def _begin(self, foreseen: Foreseen) -> None:
@@ -187,7 +189,7 @@ class RunAhead:
             told = begun.told()
             self._engine.answer(answer, told)
             if told is not None:
-                self._go_on(begun.question, *told, foreseen.hash)
+                self._go_on(begun.question, *told, foreseen.hash.after(told[0].tokens))
 
         self._engine.submit(
             lambda replica: replica.verify_steps(foreseen.question), ended, lambda: begun.dropped or self._cancelled()

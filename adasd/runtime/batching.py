@@ -72,7 +72,7 @@ class _Turn:
 
 
 class Batcher(Generic[L]):
-    """Steps jobs together. Owned by the thread that owns the runtime."""
+    """Steps jobs together. Owned by the thread that owns the runtime. passes: so far."""
 
     def __init__(
         self,
@@ -84,16 +84,17 @@ class Batcher(Generic[L]):
         self._runtime, self._kernels, self._sessions, self._schedule = runtime, kernels, sessions, schedule
         self._jobs: list[Job[Any]] = []
         self._waiting_since: dict[Job[Any], float] = {}
+        self.passes = 0
 
     @property
     def jobs(self) -> int:
         """Jobs in hand."""
         return len(self._jobs)
 
-    def add(self, job: Job[Any]) -> None:
-        """Take a job in hand; it takes part from the next step on."""
+    def add(self, job: Job[Any], waited: float = 0.0) -> None:
+        """Take a job in hand; it takes part from the next step on. waited: seconds, for the device, so far."""
         self._jobs.append(job)
-        self._waiting_since[job] = time.perf_counter()
+        self._waiting_since[job] = time.perf_counter() - waited
         if not job.advance(None):
             self._forget(job)
 
@@ -105,6 +106,7 @@ class Batcher(Generic[L]):
             return 0
         began = time.perf_counter()
         logits = self._forward(turns)
+        self.passes += 1
         ended, tokens = time.perf_counter(), sum(turn.take for turn in turns)
         for turn in turns:
             turn.job.count(began - self._waiting_since[turn.job], ended - began, len(turns), tokens)

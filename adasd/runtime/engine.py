@@ -49,7 +49,7 @@ class Engine:
     ) -> None:
         self._device, self._replica, self._capacity, self._stepped = device, replica, capacity, stepped
         self._answers: list[tuple[asyncio.Future[Any], Any]] = []
-        self._arrived: deque[tuple[Work[Any], Done, Callable[[], bool]]] = deque()
+        self._arrived: deque[tuple[Work[Any], Done, Callable[[], bool], float]] = deque()
         self._lock = threading.Lock()
         self._gathering, self._cores = Gathering(), cores or SharedCores()
         self._stepping = False
@@ -88,7 +88,7 @@ class Engine:
     def submit(self, work: Work[Any], done: Done, cancelled: Callable[[], bool]) -> None:
         """Have the next step take a job in hand, unless it is cancelled by then; from whichever thread."""
         with self._lock:
-            self._arrived.append((work, done, cancelled))
+            self._arrived.append((work, done, cancelled, time.perf_counter()))
             idle, self._stepping = not self._stepping, True
         self._gathering.arrived(first=idle)
         if idle:
@@ -111,8 +111,9 @@ class Engine:
             self._dropped()
 
     def _step(self) -> None:
+        free = time.perf_counter()
         self._gathering.wait(self._replica.batcher.jobs)
-        self._begin()
+        self._begin(free)
         began = time.perf_counter()
         try:
             with self._cores.taken():
@@ -130,20 +131,20 @@ class Engine:
         if going_on:
             self._again()
 
-    def _begin(self) -> None:
-        """Take what has arrived in hand."""
+    def _begin(self, free: float) -> None:
+        """Take what has arrived in hand. free: since when the device is: what others are waited for is no queue."""
         while self._arrived:
-            work, done, cancelled = self._arrived.popleft()
+            work, done, cancelled, came = self._arrived.popleft()
             if cancelled():  # its session may have been released, and must not come back
                 done(ServiceUnavailable("nobody waits for this any more"), Timing())
             else:
-                self._replica.batcher.add(Job(work(self._replica), done, cancelled))
+                self._replica.batcher.add(Job(work(self._replica), done, cancelled), max(0.0, free - came))
 
     def _dropped(self) -> None:
         """The device was shut down: nobody is left waiting, whoever asks meanwhile included."""
         going_on = True
         while going_on:
-            self._begin()
+            self._begin(time.perf_counter())
             self._replica.batcher.fail(ServiceUnavailable("the device is shut down"))
             with self._lock:
                 self._stepping = going_on = bool(self._arrived)

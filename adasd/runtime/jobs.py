@@ -6,7 +6,7 @@ So a batcher can step many of them together, and a block of candidates joins and
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -14,7 +14,7 @@ from adasd.core.adaptive import AcceptanceState
 from adasd.core.density import Posterior
 from adasd.core.drafting import drafting
 from adasd.core.draws import CounterDraws
-from adasd.core.errors import ContextLengthExceeded, GrammarFault, InvalidRequest
+from adasd.core.errors import AdasdError, ContextLengthExceeded, GrammarFault, InvalidRequest
 from adasd.core.messages import ContextDelta, DraftRequest, ModelInfo, Timing, VerifyRequest
 from adasd.core.processing import Edits, Processor
 from adasd.core.types import Draft, SamplingParams, Verdict
@@ -75,11 +75,40 @@ def draft_steps(sessions: Sessions, info: ModelInfo, request: DraftRequest) -> S
         return draft
 
 
-def verify_steps(sessions: Sessions, info: ModelInfo, request: VerifyRequest) -> Steps[Verdict]:
-    """Judge one block: one pass over what the KV lacks and the candidates, then the acceptance rule."""
-    sampling, draft, rows = request.sampling, request.draft, len(request.draft) + 1
-    check_biases(sampling, info)
+def verify_steps(
+    sessions: Sessions, info: ModelInfo, request: VerifyRequest, passes: Callable[[], int]
+) -> Steps[Verdict]:
+    """Judge one block, or take up to `request.rounds` rounds without candidates: to the end of the text, or to what
+    cannot be answered, which the gateway learns by asking for it.
+
+    Runs of one length end together, whenever they began: sessions that are away for their messages at different times
+    are missing in passes that cost the others the same. The session then knows what came of rounds without candidates,
+    before it is told. passes: of the model, so far.
+    """
+    check_biases(request.sampling, info)
     known = sessions.learn(request.context)
+    verdict = yield from _judge(sessions, info, request, known)
+    if len(request.draft):
+        return verdict
+    while True:
+        known = sessions.grow(request.context.session, verdict.tokens[-1:])
+        if passes() % request.rounds == 0 or at_end(verdict, request.sampling, info.eos_ids):
+            return verdict
+        try:
+            further = yield from _judge(sessions, info, request, known)
+        except AdasdError:
+            return verdict
+        verdict = verdict.then(further)
+
+
+def at_end(verdict: Verdict, sampling: SamplingParams, eos_ids: Collection[int]) -> bool:
+    """Whether the text ends with this."""
+    return not sampling.ignore_eos and verdict.tokens[-1] in eos_ids
+
+
+def _judge(sessions: Sessions, info: ModelInfo, request: VerifyRequest, known: Sequence[int]) -> Steps[Verdict]:
+    """One block: one pass over what the KV lacks and the candidates, then the acceptance rule."""
+    sampling, draft, rows = request.sampling, request.draft, len(request.draft) + 1
     method, posterior = verification(request.acceptance), _posterior(request)
     wanted = [*known, *draft.ids]
     check_length(wanted, info)

@@ -67,7 +67,7 @@ class Replica(Generic[L]):
 
     def verify_steps(self, request: VerifyRequest) -> Steps[Verdict]:
         """A verdict, for the batcher."""
-        return verify_steps(self._sessions, self.info(), request)
+        return verify_steps(self._sessions, self.info(), request, lambda: self.batcher.passes)
 
     def propose(self, request: DraftRequest, cancelled: Callable[[], bool] = never) -> Draft:
         """Read the context, then draft as far as the plan goes, with nobody else in the batch."""

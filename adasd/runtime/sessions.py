@@ -64,6 +64,12 @@ class Sessions:
         session.known, session.hash = known, found
         return known
 
+    def grow(self, name: bytes, ids: Sequence[int]) -> list[int]:
+        """The committed ids of a session once these come after them, which it is not told but finds."""
+        session = self._sessions[name]
+        session.known, session.hash = [*session.known, *ids], session.hash.after(ids)
+        return session.known
+
     def hash(self, name: bytes) -> ContextHash:
         """Of the committed ids; of none for a session that is not known."""
         session = self._sessions.get(name)

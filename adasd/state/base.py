@@ -45,7 +45,7 @@ class Ownership:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One round. round_number counts from 0; the store accepts exactly the next one.
+    """One round, or a run of several. round_number: of the first, from 0; the store accepts exactly the next one.
 
     tokens: the new ids. patches: (offset, bytes) of what changed in the packed acceptance state.
     counters: usage so far, absolute values. finish_reason: set by the last commit.
@@ -59,6 +59,7 @@ class Commit:
     patches: Sequence[tuple[int, bytes]]
     counters: Mapping[str, int | float]
     finish_reason: FinishReason | None = None
+    rounds: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,15 +105,18 @@ def take_over_arguments(owner: str, lives: Lives, claim: Claim) -> list[bytes]:
 def commit_arguments(commit: Commit, channel: str, lives: Lives) -> list[bytes]:
     """ARGV of commit.lua: as many bytes as the round is long, however long the session.
 
-    Raises ValueError for a negative round or a patch outside the largest state.
+    Raises ValueError for a negative round, no round at all or a patch outside the largest state.
     """
     if commit.round_number < 0:
         raise ValueError(f"round_number must not be negative, got {commit.round_number}")
+    if commit.rounds < 1:
+        raise ValueError(f"rounds must be at least 1, got {commit.rounds}")
     counters = {_COUNTER + name.encode(): repr(float(value)).encode() for name, value in commit.counters.items()}
     guard = [commit.owner.encode(), _number(commit.epoch), _number(commit.round_number)]
     tokens, finish_reason = pack_ids(commit.tokens), (commit.finish_reason or "").encode()
     change = [tokens, finish_reason, _number(len(counters)), *_flat(counters), *_patch_arguments(commit.patches)]
-    return [*guard, _digest([*guard, *change]), *lives.arguments(), channel.encode(), *change]
+    digest, rounds = _digest([*guard, *change]), _number(commit.rounds)
+    return [*guard, digest, *lives.arguments(), channel.encode(), rounds, *change]
 
 
 def stored_tail(

@@ -32,6 +32,7 @@ from services.gateway.readiness import Capacity, Readiness
 from services.gateway.remote_drafter import DrafterClient, RemoteDrafter
 from services.gateway.remote_verifier import RemoteVerifier, VerifierClient
 from services.gateway.request import GenerationRequest
+from services.gateway.runs import RunLength
 from services.gateway.security import Edge
 from services.gateway.server import CLOSE_SECONDS, DrainingServer, https_options
 from services.gateway.settings import GatewaySettings, is_loopback
@@ -95,7 +96,8 @@ async def serve(settings: GatewaySettings, metrics: GatewayMetrics, tracing: Tra
     keys = settings.key_ring
     if not keys.required and not is_loopback(settings.host):
         logger.warning("no API keys are set and %s is not a loopback address: anybody may use this", settings.host)
-    costs = LiveCosts(load_profile(settings.cost_profile), settings.shared_cores)
+    runs = RunLength(settings.rounds_at_once)
+    costs = LiveCosts(load_profile(settings.cost_profile), settings.shared_cores, runs)
     text = await asyncio.to_thread(ChatText.load, settings.tokenizer, settings.chat_template, settings.tool_parser)
     metrics.describe({"model": settings.names[0], "stopping": settings.stopping, "acceptance": settings.acceptance})
     async with AsyncExitStack() as stack:

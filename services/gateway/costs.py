@@ -18,6 +18,7 @@ from adasd.core.errors import InvalidRequest
 from adasd.core.experience import Experience
 from adasd.core.messages import ModelInfo, Timing
 from adasd.core.metering import CostMeter, Observation
+from services.gateway.runs import RunLength
 
 logger = logging.getLogger(__name__)
 
@@ -48,10 +49,11 @@ class LiveCosts:
     verifier compute on the same ones, so that while one has its turn the sessions of the other wait. Many streams weigh
     the same costs: they are worked out once in REFRESH_ROUNDS of theirs, and once in REFRESH_SECONDS. What rounds took
     is put down when it comes, and reckoned with once no block waits for that (`digest`), or when costs are asked for.
+    runs: how many rounds without candidates are taken at once.
     """
 
-    def __init__(self, prior: CostProfile = NOMINAL, shared_cores: bool = False) -> None:
-        self.prior, self.shared_cores = prior, shared_cores
+    def __init__(self, prior: CostProfile = NOMINAL, shared_cores: bool = False, runs: RunLength | None = None) -> None:
+        self.prior, self.shared_cores, self.runs = prior, shared_cores, runs or RunLength()
         self._meter = CostMeter(prior)
         self._profile = self._meter.profile()
         self._seen: list[Observation] = []
@@ -145,8 +147,8 @@ class RoundWatch:
         if candidates:
             self._drafted = (seconds, timing, candidates)
 
-    def verified(self, seconds: float, timing: Timing, candidates: int) -> None:
-        """The round's verdict is there. What follows, the next block does not wait for."""
+    def verified(self, seconds: float, timing: Timing, candidates: int, rounds: int = 1) -> None:
+        """The round's verdict is there, or that of so many. What follows, the next block does not wait for."""
         sessions, rows = _sharing(timing)
         running = max(sessions, float(self._costs.running)) if self._costs.shared_cores else None
         copied = candidates > 0 and self._drafted is None
@@ -156,8 +158,10 @@ class RoundWatch:
         if self._prefill:
             self._costs.prefilled(timing.forward, timing.tokens)
         else:
-            plain = candidates == 0 and self._costs.runs_ahead
-            own, pass_ = (_unseen if plain else _seen)(seconds, timing), (sessions, rows, running)
+            if candidates == 0:
+                self._costs.runs.answered(seconds, timing)
+            hides = _unseen if candidates == 0 and self._costs.runs_ahead else _seen
+            own, pass_ = hides(seconds, timing) / rounds, (sessions, rows, running)
             self._costs.add(Observation(candidates, own, 0.0, drafting, work, steps, *pass_, copied, served, read))
         self._prefill = False
 

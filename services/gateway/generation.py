@@ -33,7 +33,7 @@ async def generate(
     store: Committing,
     ownership: Ownership,
 ) -> AsyncGenerator[Round, None]:
-    """Rounds from a session's state to its boundary; a round is yielded once it is committed, never before.
+    """Rounds, or runs of them, from a session's state to its boundary; yielded once they are committed, never before.
 
     The next block is under way meanwhile: neither the store nor who is shown the round holds it up, and should the
     commit fail it is dropped. context, state, boundary: as of the last commit, whoever made it.
@@ -75,7 +75,7 @@ async def _decide(
     plan = controller.plan(state, context)
     draft = copied(plan) or await drafter.propose(context, plan, number)
     try:
-        return plan, draft, await verifier.verify(context, draft, state.acceptance, number)
+        return plan, draft, await verifier.verify(context, draft, state.acceptance, number, plan.rounds)
     except InvalidDraft:
         draft = Draft()
         return plan, draft, await verifier.verify(context, draft, state.acceptance, number)
@@ -103,4 +103,5 @@ def _commit(ownership: Ownership, verdict: Verdict, old: GenerationState, new: G
         patches=_patches(old.acceptance, new.acceptance),
         counters=new.counters.since(old.counters),
         finish_reason=new.finish_reason,
+        rounds=verdict.rounds,
     )

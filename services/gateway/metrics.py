@@ -201,12 +201,14 @@ class GatewayMetrics:
     @_harmless
     def round(self, step: Round, rules: Rules) -> None:
         method = rules.stopping, rules.acceptance
-        self._rounds.labels(*method).inc()
-        self._block.observe(len(step.draft))
+        rounds = step.verdict.rounds
+        self._rounds.labels(*method).inc(rounds)
+        for _ in range(rounds):
+            self._block.observe(len(step.draft))
         self._generated.inc(len(step.verdict.tokens))
         if len(step.draft):
             self._candidates(step, method)
-        self._decisions.labels(step.plan.decision).inc()
+        self._decisions.labels(step.plan.decision).inc(rounds)
         if step.plan.worth is not None:
             self._weighed(step.plan.worth)
 

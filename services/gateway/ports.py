@@ -38,8 +38,13 @@ class Verifier(Protocol):
     @property
     def timing(self) -> Timing: ...
 
-    async def verify(self, context: Context, draft: Draft, state: AcceptanceState, round_number: int) -> Verdict:
-        """Judge one block. Raises InvalidDraft (the drafter's fault), ServiceUnavailable, DeadlineExceeded, ..."""
+    async def verify(
+        self, context: Context, draft: Draft, state: AcceptanceState, round_number: int, rounds: int = 1
+    ) -> Verdict:
+        """Judge one block, or without candidates take so many rounds at once, at most.
+
+        Raises InvalidDraft (the drafter's fault), ServiceUnavailable, DeadlineExceeded, ...
+        """
         ...
 
     async def close(self) -> None:

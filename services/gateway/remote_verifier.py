@@ -27,7 +27,11 @@ from services.tracing import OFF, Tracing
 logger = logging.getLogger(__name__)
 
 
-def _unknown(_: int) -> NextRound:
+Hint = Callable[[int, int], NextRound]
+"""What can be said of the round after those that begin at a committed length, so many."""
+
+
+def _unknown(base: int, rounds: int) -> NextRound:
     return "unknown"
 
 
@@ -41,7 +45,7 @@ class RemoteVerifier:
         acceptance: str,
         client: VerifierClient,
         top_logprobs: int | None,
-        next_round: Callable[[int], NextRound],
+        next_round: Hint,
     ) -> None:
         self._stream = stream
         self._sampling = sampling
@@ -54,14 +58,16 @@ class RemoteVerifier:
         self._attempt_deadline = Deadline(client.options.verify_attempt)
         self.timing = Timing()
 
-    async def verify(self, context: Context, draft: Draft, state: AcceptanceState, round_number: int) -> Verdict:
+    async def verify(
+        self, context: Context, draft: Draft, state: AcceptanceState, round_number: int, rounds: int = 1
+    ) -> Verdict:
         """Raises DeadlineExceeded, ServiceUnavailable once retries are used up, and what the verifier raises."""
         packed = state.pack()
 
         def question(delta: ContextDelta) -> VerifyRequest:
             acceptance = judging(self._acceptance, draft)
             asked = self._sampling, draft, acceptance, packed, round_number, self._top_logprobs
-            return VerifyRequest(delta, *asked, self._next_round(context.base))
+            return VerifyRequest(delta, *asked, self._next_round(context.base, rounds), rounds)
 
         try:
             with self._deadline:
@@ -134,12 +140,11 @@ class VerifierClient:
         acceptance: str,
         weights: str | None = None,
         top_logprobs: int | None = None,
-        next_round: Callable[[int], NextRound] = _unknown,
+        next_round: Hint = _unknown,
     ) -> RemoteVerifier:
         """The verifier of one generation. session: 16 bytes, another for every choice of a request.
 
-        weights: only replicas with these; None takes any. top_logprobs: as of `VerifyRequest`. next_round: what can be
-        said of the one after a round, by the committed length at which that begins.
+        weights: only replicas with these; None takes any. top_logprobs: as of `VerifyRequest`.
         """
         begin = stream_spans(self._tracing, METHOD)
         stream = SessionStream[VerifyRequest, VerifyReply](self.replicas, session, weights, begin)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from adasd.core.copying import copying_for
-from adasd.core.decoding import Controller
+from adasd.core.decoding import Controller, one_by_one
 from adasd.core.messages import NextRound
 from adasd.core.stopping import Off, StoppingRule
 from adasd.core.types import SamplingParams
@@ -52,13 +53,13 @@ class GenerationRequest:
         """Committed length at which the text ends."""
         return min(len(self.prompt) + self.max_tokens, self.context_length)
 
-    def next_round(self, base: int) -> NextRound:
-        """What can be said of the round after the one that begins at `base`, whatever comes of that."""
-        if base + 1 >= self.limit:
+    def next_round(self, base: int, rounds: int = 1) -> NextRound:
+        """What can be said of the round after those, so many, that begin at `base`, whatever comes of them."""
+        if base + rounds >= self.limit:
             return "none"
         return "plain" if isinstance(self.stopping, Off) else "unknown"
 
-    def controller(self) -> Controller:
-        """How far each round may draft."""
+    def controller(self, runs: Callable[[], int] = one_by_one) -> Controller:
+        """How far each round may draft. runs: as of `Controller`."""
         copying = copying_for(self.stopping, self.eos_ids, self.copying)
-        return Controller(self.stopping, verification(self.acceptance), self.limit, copying)
+        return Controller(self.stopping, verification(self.acceptance), self.limit, copying, runs)

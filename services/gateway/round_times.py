@@ -89,10 +89,10 @@ class RoundTimes:
 
     def committed(self, step: Round) -> None:
         """A round has come to its end and is told."""
-        self.told = self._under_way.pop(step.state.counters.rounds - 1)
+        self.told = self._under_way.pop(step.number)
 
-    def step(self, name: TimedStep, number: int | None = None) -> AbstractContextManager[StepTimes]:
-        """Time a step that succeeds. number: of its round; None before there is one."""
+    def step(self, name: TimedStep, number: int | None = None, rounds: int = 1) -> AbstractContextManager[StepTimes]:
+        """Time a step that succeeds. number: of its round; None before there is one. rounds: asked for at once."""
         return _Stopwatch(self._now, self._of(number).steps, StepTimes(name, self._now()))
 
     def as_dict(self) -> dict[str, Any]:

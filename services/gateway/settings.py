@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from adasd.core.messages import MAX_ROUNDS
 from adasd.rpc.options import MAX_VOCABULARY, MessageLimits
 from adasd.rpc.tls import ClientTls, ServerTls
 from adasd.state.connection import StoreSettings
@@ -35,6 +36,7 @@ class GatewaySettings(BaseSettings):
     stopping, acceptance, max_candidates, copying: rules of requests that name none.
     cost_profile: JSON file of a `CostProfile`, against which `marginal` weighs candidates of seeded requests; by
     default the nominal one. shared_cores: drafter and verifier compute on the same ones.
+    rounds_at_once: without candidates, for one message and one commit; none finds out what messages cost.
     default_max_tokens: as the rules; none is the rest of the context. max_requests: chat requests in hand at a time.
     max_vocabulary: that of the services.
     grace_seconds: what running answers get after SIGTERM. probe_seconds: between two looks at the services.
@@ -72,6 +74,7 @@ class GatewaySettings(BaseSettings):
     copying: bool = True
     cost_profile: Path | None = None
     shared_cores: bool = False
+    rounds_at_once: int | None = Field(default=None, ge=1, le=MAX_ROUNDS)
     default_max_tokens: int | None = Field(default=None, ge=1)
     max_body_bytes: int = Field(default=4 * 2**20, ge=1)
     body_seconds: float = Field(default=30.0, gt=0)

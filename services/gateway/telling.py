@@ -131,7 +131,7 @@ class Telling:
             steps = generate(
                 transcript.context,
                 state,
-                request.controller(),
+                self.session.controller(engine.costs.runs),
                 transcript.boundary,
                 drafter,
                 verifier,

@@ -56,12 +56,14 @@ class TimedVerifier:
     def timing(self) -> Timing:
         return self.inner.timing
 
-    async def verify(self, context: Context, draft: Draft, state: AcceptanceState, round_number: int) -> Verdict:
-        with self.times.step("verify", round_number) as step:
-            verdict = await self.inner.verify(context, draft, state, round_number)
+    async def verify(
+        self, context: Context, draft: Draft, state: AcceptanceState, round_number: int, rounds: int = 1
+    ) -> Verdict:
+        with self.times.step("verify", round_number, rounds) as step:
+            verdict = await self.inner.verify(context, draft, state, round_number, rounds)
             step.told = self.inner.timing
         self.metrics.took("verify", step.seconds)
-        self.watch.verified(step.seconds, self.inner.timing, len(draft))
+        self.watch.verified(step.seconds, self.inner.timing, len(draft), verdict.rounds)
         return verdict
 
     async def close(self) -> None:

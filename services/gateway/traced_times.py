@@ -57,30 +57,29 @@ class TracedTimes(RoundTimes):
         self._end_all(None)
 
     @contextmanager
-    def step(self, name: TimedStep, number: int | None = None) -> Iterator[StepTimes]:
-        with self._span(name, number) as span:
-            with super().step(name, number) as step:
+    def step(self, name: TimedStep, number: int | None = None, rounds: int = 1) -> Iterator[StepTimes]:
+        with self._span(name, number, rounds) as span:
+            with super().step(name, number, rounds) as step:
                 yield step
             span.note(_figures(step))
 
     def committed(self, step: Round) -> None:
         super().committed(step)
         self._add(step)
-        number = step.state.counters.rounds - 1
-        span = self._rounds.pop(number, NO_SPAN)
-        span.note(_outcome(step, number))
+        span = self._rounds.pop(step.number, NO_SPAN)
+        span.note(_outcome(step))
         span.end()
         if step.state.finish_reason is not None:
             self._answer.note({"gen_ai.response.finish_reasons": (step.state.finish_reason,)})
 
-    def _span(self, name: TimedStep, number: int | None) -> Span:
+    def _span(self, name: TimedStep, number: int | None, rounds: int) -> Span:
         if number is None:
             return self._tracing.span(*script_call(name))
         if self._begun is None:
             self._begun = number
-        if not shown(number, number - self._begun):
-            return NO_SPAN
         if number not in self._rounds:
+            if name == "commit" or not shown(number, number - self._begun, rounds):
+                return NO_SPAN
             kind = "prefill" if number == self._begun else "round"
             self._rounds[number] = self._tracing.span(kind, parent=self._answer)
         if name == "commit":
@@ -88,10 +87,10 @@ class TracedTimes(RoundTimes):
         return self._tracing.span(name, parent=self._rounds[number])
 
     def _add(self, step: Round) -> None:
-        if step.state.counters.rounds - 1 == self._begun:
+        if step.number == self._begun:
             self._answer.note({"adasd.first_round_seconds": self._now()})
         totals = self._totals
-        totals["adasd.rounds"] += 1
+        totals["adasd.rounds"] += step.verdict.rounds
         totals["adasd.candidates"] += len(step.draft)
         totals["adasd.accepted"] += step.verdict.accepted
         totals["gen_ai.usage.output_tokens"] += len(step.verdict.tokens)
@@ -120,9 +119,9 @@ def _asked(session: Session, operation: str) -> Attributes:
     }
 
 
-def _outcome(step: Round, number: int) -> Attributes:
+def _outcome(step: Round) -> Attributes:
     return {
-        "adasd.round": number,
+        "adasd.round": step.number,
         "adasd.decision": step.plan.decision,
         "adasd.candidates": len(step.draft),
         "adasd.accepted": step.verdict.accepted,

@@ -48,9 +48,9 @@ class RoundSpans:
         self._name = name
         self._here = 0
 
-    def span(self, round_number: int) -> Span:
+    def span(self, round_number: int, rounds: int = 1) -> Span:
         self._here += 1
-        if not shown(round_number, self._here - 1):
+        if not shown(round_number, self._here - 1, rounds):
             return NO_SPAN
         return self._tracing.span(self._name, attributes={"adasd.round": round_number})
 
@@ -105,7 +105,7 @@ class _TracedVerdicts:
         self._spans = spans
 
     async def verify(self, request: VerifyRequest) -> VerifyReply:
-        with self._spans.span(request.round_number) as span:
+        with self._spans.span(request.round_number, request.rounds) as span:
             reply = await self._inner.verify(request)
             judged = {"adasd.candidates": len(request.draft), "adasd.accepted": reply.verdict.accepted}
             span.note({**judged, **figures(reply.timing)})

@@ -20,8 +20,8 @@ from tests.distill.test_run import recipe
 
 
 def brief(folder: Path) -> Recipe:
-    known = recipe(folder, answers=24, held_out=2)
-    return replace(known, training=replace(known.training, positions=900, every=2))
+    known = recipe(folder, answers=16, held_out=2)
+    return replace(known, training=replace(known.training, positions=500, every=1))
 
 
 def test_answers_are_those_of_the_host(elsewhere: torch.device) -> None:

@@ -71,7 +71,7 @@ def p_value(served: Served, generations: int) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize("served", [None], indirect=True, ids=["exact"])
 def test_exact_acceptance_follows_the_target(served: Served) -> None:
-    assert p_value(served, 5000) > 0.001
+    assert p_value(served, 3000) > 0.001
 
 
 @pytest.mark.slow

@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 from adasd.core.context import context_hash
 from adasd.core.costs import CostProfile
 from adasd.core.grammar import Grammar
-from adasd.core.messages import ContextDelta, DraftReply, DraftRequest, ModelInfo, Timing, VerifyReply, VerifyRequest
+from adasd.core.messages import (
+    MAX_ROUNDS,
+    ContextDelta,
+    DraftReply,
+    DraftRequest,
+    ModelInfo,
+    Timing,
+    VerifyReply,
+    VerifyRequest,
+)
 from adasd.core.rows import PointRow, sparse_row
 from adasd.core.types import (
     PLAIN,
@@ -122,16 +131,17 @@ infos = st.builds(
 )
 draft_requests = st.builds(DraftRequest, contexts(), samplings, plans, words)
 draft_replies = st.builds(DraftReply, words, words, drafts())
-verify_requests = st.builds(
-    VerifyRequest,
-    contexts(),
-    samplings,
-    drafts(),
+told_to_verify = (
     st.sampled_from(("exact", "")),
     st.binary(),
     words,
     st.none() | st.integers(0, 20),
     st.sampled_from(("unknown", "plain", "none")),
 )
+runs_asked = st.builds(
+    VerifyRequest, contexts(), samplings, st.just(Draft()), *told_to_verify, st.integers(1, MAX_ROUNDS)
+)
+verify_requests = st.builds(VerifyRequest, contexts(), samplings, drafts(), *told_to_verify) | runs_asked
 timings = st.builds(Timing, words, unit, unit, unit, words, words, unit)
-verify_replies = st.builds(VerifyReply, words, words, verdicts(), timings)
+runs = st.lists(words, min_size=2, max_size=9).map(lambda ids: Verdict(tuple(ids), 0, "bonus"))
+verify_replies = st.builds(VerifyReply, words, words, verdicts() | runs, timings)

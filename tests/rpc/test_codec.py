@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given, settings
 
 from adasd.core.errors import AdasdError, InvalidDraft, InvalidRequest
-from adasd.core.messages import ContextDelta, DraftReply, DraftRequest, ModelInfo, VerifyReply, VerifyRequest
+from adasd.core.messages import (
+    MAX_ROUNDS,
+    ContextDelta,
+    DraftReply,
+    DraftRequest,
+    ModelInfo,
+    VerifyReply,
+    VerifyRequest,
+)
+from adasd.core.rows import PointRow
 from adasd.core.types import Draft, DraftPlan, SamplingParams
 from adasd.core.worth import ENTROPY_NODES
 from adasd.rpc import codec
@@ -136,6 +145,17 @@ def test_too_many_alternatives_are_refused_by_name() -> None:
     assert raised.value.param == "top_logprobs"
 
 
+def test_a_run_is_of_rounds_without_candidates() -> None:
+    """An earlier gateway asks for no number of rounds, and means one."""
+    asked = verifier_pb2.VerifyRequest(context=context(), sampling=SAMPLING)
+    assert codec.decode_verify_request(asked).rounds == 1
+    draft = common_pb2.Draft(ids=bytes(4), entropies=[1.0], rows=[encode_row(PointRow(0))])
+    for wrong in ({"rounds": MAX_ROUNDS + 1}, {"rounds": 2, "draft": draft}):
+        with pytest.raises(InvalidRequest) as failure:
+            codec.decode_verify_request(verifier_pb2.VerifyRequest(context=context(), sampling=SAMPLING, **wrong))
+        assert failure.value.param == "rounds"
+
+
 def test_parameters_that_change_nothing_take_no_room() -> None:
     plain = codec.encode_draft_request(
         DraftRequest(ContextDelta(bytes(16), 0, 0, 0, [], b""), SamplingParams(), DraftPlan(1), 0)
@@ -180,6 +200,9 @@ def told(*logprobs: verifier_pb2.TokenLogprobs) -> verifier_pb2.VerifyReply:
     "reply",
     [
         verifier_pb2.VerifyReply(tokens=bytes(8), accepted=2, emission=verifier_pb2.EMISSION_BONUS),
+        verifier_pb2.VerifyReply(tokens=bytes(12), accepted=1, emission=verifier_pb2.EMISSION_BONUS),
+        verifier_pb2.VerifyReply(tokens=bytes(8), emission=verifier_pb2.EMISSION_RECOVERED),
+        verifier_pb2.VerifyReply(emission=verifier_pb2.EMISSION_BONUS),
         verifier_pb2.VerifyReply(tokens=bytes(7), accepted=1, emission=verifier_pb2.EMISSION_NONE),
         verifier_pb2.VerifyReply(tokens=bytes(8), accepted=1, emission=9),  # type: ignore[arg-type]
         told(verifier_pb2.TokenLogprobs(), verifier_pb2.TokenLogprobs()),

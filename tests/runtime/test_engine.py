@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from adasd.core.context import context_hash
 from adasd.core.errors import Overloaded, ServiceUnavailable
 from adasd.core.host import HostKernels
-from adasd.core.messages import ContextDelta, DraftRequest
+from adasd.core.messages import ContextDelta, DraftRequest, Timing
 from adasd.core.types import Draft, DraftPlan, SamplingParams
 from adasd.runtime.device import DeviceThread
 from adasd.runtime.engine import Engine
@@ -92,3 +93,30 @@ async def test_what_is_cancelled_before_its_step_touches_no_session() -> None:
             await engine.run(lambda asked: asked.draft_steps(request(1)), lambda: True)
         assert len(held._sessions) == 0
         assert len(await drafted(engine, 1)) == 6
+
+
+async def test_a_message_that_finds_the_device_busy_is_told_how_long_it_waited_for_it() -> None:
+    held, begun, go_on = replica(), threading.Event(), threading.Event()
+    forward = held._runtime.forward
+
+    def slow(segments: Any) -> Any:
+        begun.set()
+        go_on.wait(10)
+        return forward(segments)
+
+    held._runtime.forward = slow  # type: ignore[method-assign]
+    async with DeviceThread() as device:
+        engine = Engine(device, held, 8)
+
+        async def timed(number: int) -> Timing:
+            _, timing = await engine.run(lambda held: held.draft_steps(request(number)), lambda: False)
+            return timing
+
+        first = asyncio.create_task(timed(1))
+        await asyncio.to_thread(begun.wait, 10)
+        second = asyncio.create_task(timed(2))
+        await asyncio.sleep(0.05)
+        go_on.set()
+        told = await first, await second
+    assert told[1].queue > 0.04
+    assert told[0].queue < told[1].queue

@@ -68,7 +68,7 @@ async def test_rounds_share_one_call_and_send_only_what_is_new() -> None:
 async def test_rounds_that_will_be_plain_are_begun_before_they_are_asked_for() -> None:
     context, last = Context(PROMPT), len(PROMPT) + 29
 
-    def next_round(base: int) -> NextRound:
+    def next_round(base: int, rounds: int) -> NextRound:
         return "none" if base == last else "plain"
 
     async with running("verifier") as service:
@@ -87,7 +87,7 @@ async def test_rounds_that_will_be_plain_are_begun_before_they_are_asked_for() -
 async def test_a_stream_that_ends_with_a_round_begun_leaves_nothing() -> None:
     async with running("verifier", f"{TARGET},delay_ms=20") as service:
         client = VerifierClient(options(service.address))
-        verifier = client.open(new_session(), SAMPLING, "exact", next_round=lambda _: "plain")
+        verifier = client.open(new_session(), SAMPLING, "exact", next_round=lambda *_: "plain")
         await advance(verifier, Context(PROMPT), 2)
         await verifier.close()
         await client.close()

@@ -71,6 +71,8 @@ def test_a_thousand_rounds_show_64_and_a_new_stream_its_first() -> None:
     assert sum(shown(number, number) for number in range(1000)) == 64
     assert all(shown(1001, here) for here in range(FIRST_ROUNDS))
     assert not shown(1001, FIRST_ROUNDS)
+    numbers = range(1001, 9001)
+    assert sum(shown(number, number, 3) for number in numbers[::3]) == sum(shown(number, number) for number in numbers)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +158,7 @@ def test_without_the_library_services_run_untraced_and_refuse_to_trace(service: 
 
 def test_untraced_rounds_leave_nothing_behind() -> None:
     times, around = RoundTimes(0.0), script_spans(OFF)
-    step: Any = SimpleNamespace(state=SimpleNamespace(counters=SimpleNamespace(rounds=1)))
+    step: Any = SimpleNamespace(number=0)
 
     def rounds(count: int) -> None:
         for _ in range(count):

@@ -113,6 +113,24 @@ async def test_another_commit_of_a_committed_round_is_a_conflict(store: RedisSto
     assert await store.load(record.session) == before
 
 
+async def test_a_run_is_committed_at_once_and_counts_its_rounds(store: RedisStore) -> None:
+    record = new_record()
+    await store.create(record, EMPTY_STATE)
+    await store.commit(a_round(record, 0))
+    run = a_round(record, 1, tokens=(5, 6, 7), rounds=3)
+    for _ in range(2):  # the second time after a lost reply
+        await store.commit(run)
+        stored = await store.load(record.session)
+        assert stored is not None
+        assert (stored.rounds, stored.ids[-3:]) == (4, [5, 6, 7])
+    for late in (2, 3, 1):
+        with pytest.raises(Conflict, match="where 4 is the next one"):
+            await store.commit(a_round(record, late))
+    await store.commit(a_round(record, 4))
+    with pytest.raises(ValueError, match="rounds must be at least 1"):
+        await store.commit(a_round(record, 5, rounds=0))
+
+
 async def test_a_finished_session_accepts_its_last_commit_again_and_no_other(store: RedisStore) -> None:
     record = new_record()
     await store.create(record, EMPTY_STATE)

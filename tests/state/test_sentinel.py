@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 import redis.asyncio as redis
 
-from adasd.cli.processes import free_port
+from adasd.cli.processes import QUIET_PORTS, free_port
 from adasd.core.errors import ServiceUnavailable
 from adasd.state.connection import connect
 from adasd.state.embedded import find_redis
@@ -144,8 +146,18 @@ async def test_what_a_url_holds_reaches_redis_and_sentinels() -> None:
     await client.aclose()
 
 
+def port_of_a_node() -> int:
+    """A node takes the port 10,000 further on too: that must not be one that outgoing connections are given."""
+    while True:
+        port = free_port()
+        with socket.socket() as bus, suppress(OSError):
+            if port + 10_000 in QUIET_PORTS:
+                bus.bind(("127.0.0.1", port + 10_000))
+                return port
+
+
 async def test_a_node_of_a_cluster_is_refused_by_name(open_store: OpenStore, tmp_path: Path) -> None:
-    port = free_port()
+    port = port_of_a_node()
     node = server(tmp_path / "node", port, "--cluster-enabled", "yes")
     try:
         async with asyncio.timeout(60), redis.Redis(port=port) as raw:

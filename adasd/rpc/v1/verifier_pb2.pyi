@@ -27,7 +27,7 @@ EMISSION_RECOVERED: Emission
 EMISSION_BONUS: Emission
 
 class VerifyRequest(_message.Message):
-    __slots__ = ("context", "sampling", "draft", "acceptance", "state", "round", "top_logprobs", "next_round")
+    __slots__ = ("context", "sampling", "draft", "acceptance", "state", "round", "top_logprobs", "next_round", "rounds")
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     DRAFT_FIELD_NUMBER: _ClassVar[int]
@@ -36,6 +36,7 @@ class VerifyRequest(_message.Message):
     ROUND_FIELD_NUMBER: _ClassVar[int]
     TOP_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     NEXT_ROUND_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_FIELD_NUMBER: _ClassVar[int]
     context: _common_pb2.Context
     sampling: _common_pb2.Sampling
     draft: _common_pb2.Draft
@@ -44,7 +45,8 @@ class VerifyRequest(_message.Message):
     round: int
     top_logprobs: int
     next_round: NextRound
-    def __init__(self, context: _Optional[_Union[_common_pb2.Context, _Mapping]] = ..., sampling: _Optional[_Union[_common_pb2.Sampling, _Mapping]] = ..., draft: _Optional[_Union[_common_pb2.Draft, _Mapping]] = ..., acceptance: _Optional[str] = ..., state: _Optional[bytes] = ..., round: _Optional[int] = ..., top_logprobs: _Optional[int] = ..., next_round: _Optional[_Union[NextRound, str]] = ...) -> None: ...
+    rounds: int
+    def __init__(self, context: _Optional[_Union[_common_pb2.Context, _Mapping]] = ..., sampling: _Optional[_Union[_common_pb2.Sampling, _Mapping]] = ..., draft: _Optional[_Union[_common_pb2.Draft, _Mapping]] = ..., acceptance: _Optional[str] = ..., state: _Optional[bytes] = ..., round: _Optional[int] = ..., top_logprobs: _Optional[int] = ..., next_round: _Optional[_Union[NextRound, str]] = ..., rounds: _Optional[int] = ...) -> None: ...
 
 class Judgement(_message.Message):
     __slots__ = ("distance", "exact", "accepted", "loss", "floored")

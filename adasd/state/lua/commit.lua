@@ -1,13 +1,13 @@
--- One round, all or nothing. Redis does not roll a script back, so every check comes before the first write.
+-- One round or run, all or nothing. Redis does not roll a script back, so every check comes before the first write.
 -- KEYS: meta, ids, state.
--- ARGV: owner, epoch, round, digest, ttl (seconds), lease (milliseconds), channel, packed ids, finish reason ('' for
---       none), number of counters, then (field, value) per counter, then (offset, bytes) per patch.
+-- ARGV: owner, epoch, round, digest, ttl (seconds), lease (milliseconds), channel, number of rounds, packed ids, finish
+--       reason ('' for none), number of counters, then (field, value) per counter, then (offset, bytes) per patch.
 -- Replies: OK <followers> | GONE | CONFLICT <why> | INVALID <why>.
 
 local meta, ids, state = KEYS[1], KEYS[2], KEYS[3]
-local owner, epoch, round, digest, ttl, lease, channel = unpack(ARGV, 1, 7)
-local tokens, finish_reason, counters = ARGV[8], ARGV[9], tonumber(ARGV[10])
-local first_counter, first_patch = 11, 11 + 2 * counters
+local owner, epoch, round, digest, ttl, lease, channel, rounds = unpack(ARGV, 1, 8)
+local tokens, finish_reason, counters = ARGV[9], ARGV[10], tonumber(ARGV[11])
+local first_counter, first_patch = 12, 12 + 2 * counters
 local time = redis.call('TIME')
 local lapses = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000) + lease)
 
@@ -20,7 +20,7 @@ if stored[1] ~= owner or stored[2] ~= epoch then
 end
 
 local next_round = tonumber(stored[3])
-if tonumber(round) == next_round - 1 and stored[4] == digest then
+if tonumber(round) == next_round - rounds and stored[4] == digest then
   return 'OK 0'
 end
 if stored[6] then
@@ -46,7 +46,7 @@ length = string.format('%d', redis.call('APPEND', ids, tokens) / 4)
 for patch = first_patch, #ARGV, 2 do
   redis.call('SETRANGE', state, ARGV[patch], ARGV[patch + 1])
 end
-local round_after = string.format('%d', next_round + 1)
+local round_after = string.format('%d', next_round + rounds)
 redis.call('HSET', meta, 'round', round_after, 'digest', digest, 'length', length, 'lease', lapses)
 for counter = first_counter, first_patch - 1, 2 do
   redis.call('HSET', meta, ARGV[counter], ARGV[counter + 1])

@@ -27,6 +27,7 @@ from services.gateway.engine import Engine
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.readiness import Capacity, Readiness
 from services.gateway.rules import Rules
+from services.gateway.runs import RunLength
 from services.gateway.security import Edge
 from services.gateway.text import ChatText
 from services.gateway.traces import script_spans
@@ -110,15 +111,19 @@ async def gateway_of(
     prior: CostProfile = NOMINAL,
     tracing: Tracing = OFF,
     draft: str = TARGET + STRANGER,
+    runs: RunLength | None = None,
 ) -> AsyncIterator[Gateway]:
-    """One gateway of several over one Redis, with models of its own. prior: the costs stated to it."""
+    """One gateway of several over one Redis, with models of its own.
+
+    prior: the costs stated to it. runs: how many rounds without candidates it asks for at once.
+    """
     peers, store = (
         LocalPeers(replica(draft), replica(spec)),
         RedisStore(redis_url, settings, around=script_spans(tracing)),
     )
     readiness = Readiness({"verifier": present, "drafter": present, "redis": store.ping})
     await readiness.probe()
-    engine = Engine(text, peers, store, GatewayMetrics(), owner, LiveCosts(prior), tracing=tracing)
+    engine = Engine(text, peers, store, GatewayMetrics(), owner, LiveCosts(prior, runs=runs), tracing=tracing)
     services = GatewayServices(
         engine,
         Admission(text, ("toy", "toy-alias"), Rules("adasd"), costs=engine.costs),

@@ -92,7 +92,9 @@ class LocalVerifier:
     def timing(self) -> Timing:
         return self.peers.timing
 
-    async def verify(self, context: Context, draft: Draft, state: AcceptanceState, round_number: int) -> Verdict:
+    async def verify(
+        self, context: Context, draft: Draft, state: AcceptanceState, round_number: int, rounds: int = 1
+    ) -> Verdict:
         await asyncio.sleep(0)
         if round_number in self.peers.held:
             await self.peers.held[round_number].wait()
@@ -107,6 +109,7 @@ class LocalVerifier:
             state.pack(),
             round_number,
             request.top_logprobs,
+            rounds=rounds,
         )
         return self.peers.target_replica.verify(question)
 

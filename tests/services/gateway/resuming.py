@@ -67,6 +67,28 @@ async def resume(gateway: Gateway, session: str, position: str = "", **headers: 
     return await gateway.client.get(f"/v1/sessions/{session}/stream", headers=headers)
 
 
+async def followed(gateway: Gateway, session: str, **headers: str) -> asyncio.Task[httpx.Response]:
+    """A client who takes up the stream there, and has been told the first of it."""
+    told = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        async def sent(message: Any) -> None:
+            await send(message)
+            if message["type"] == "http.response.body":
+                told.set()
+
+        await gateway.app(scope, receive, sent)
+
+    async def get() -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway") as client:
+            return await client.get(f"/v1/sessions/{session}/stream", headers=headers)
+
+    following = asyncio.create_task(get())
+    async with asyncio.timeout(20):
+        await told.wait()
+    return following
+
+
 async def let_go(gateway: Gateway, session: str) -> None:
     """As if its owner had shown no sign of life for the length of a lease."""
     await gateway.store._client.hset(f"adasd:{{{session}}}:meta", "lease", "1")  # type: ignore[misc]

@@ -44,7 +44,9 @@ class Peers:
     async def propose(self, context: Context, plan: DraftPlan, round_number: int) -> Draft:
         return Draft()
 
-    async def verify(self, context: Context, draft: Draft, state: AcceptanceState, round_number: int) -> Verdict:
+    async def verify(
+        self, context: Context, draft: Draft, state: AcceptanceState, round_number: int, rounds: int = 1
+    ) -> Verdict:
         self.log.append(f"verify {round_number} after {context.base}")
         try:
             if round_number:

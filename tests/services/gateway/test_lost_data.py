@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from tests.services.gateway.conftest import Gateway
+from tests.services.gateway.resuming import followed
 from tests.services.gateway.test_lifecycle import until
 from tests.services.gateway.test_resume import RULES, let_go, resume, running_session, streamed, told
 from tests.services.gateway.test_sessions import leave, server, status
@@ -94,8 +95,7 @@ async def test_everything_is_lost_under_a_running_owner(
     gateway.peers.held = {3: asyncio.Event()}
     running = asyncio.create_task(streamed(gateway, temperature=0))
     session = await running_session(gateway, 3)
-    following = asyncio.create_task(resume(other, session))
-    await until(lambda: bool(other.store._announcements._events))
+    following = await followed(other, session)
     await lose_everything(gateway)
     gateway.peers.held[3].set()
     for answer in (await running, told(await following)):
@@ -149,9 +149,7 @@ async def test_a_take_over_is_lost_and_made_again_under_the_same_epoch(gateway: 
     gateway.peers.held = {3: asyncio.Event()}
     running = asyncio.create_task(streamed(gateway, temperature=0))
     session = await running_session(gateway, 3)
-    following = asyncio.create_task(resume(other, session))
-    await until(lambda: bool(other.store._announcements._events))
-    await asyncio.sleep(0.3)
+    following = await followed(other, session)
     client: Any = gateway.store._client
     meta, ids, _ = keys(session)
     written = bytearray(await client.get(ids))

@@ -13,6 +13,7 @@ from adasd.state.connection import StoreSettings
 from adasd.state.embedded import EmbeddedRedis
 from services.gateway.text import ChatText
 from tests.services.gateway.conftest import Gateway, gateway_of
+from tests.services.gateway.resuming import followed
 from tests.services.gateway.test_lifecycle import until
 from tests.services.gateway.test_resume import RULES, resume, running_session, streamed, told
 
@@ -121,8 +122,7 @@ async def test_a_follower_waits_too(kept: EmbeddedRedis, toy_text: ChatText) -> 
         gateway.peers.held = {3: asyncio.Event()}
         running = asyncio.create_task(streamed(gateway, temperature=0))
         session = await running_session(gateway, 3)
-        following = asyncio.create_task(resume(other, session))
-        await until(lambda: session in str(other.store._announcements._events))
+        following = await followed(other, session)
         async with away(kept, "killed"):
             await until(lambda: away_for(other) > 1.2)
             gateway.peers.held[3].set()

@@ -12,7 +12,7 @@ import pytest
 
 from services.gateway.text import ChatText
 from tests.services.gateway.conftest import TARGET, Gateway, gateway_of
-from tests.services.gateway.resuming import RULES, Told, let_go, resume, running_session, streamed, told
+from tests.services.gateway.resuming import RULES, Told, followed, let_go, resume, running_session, streamed, told
 from tests.services.gateway.test_lifecycle import until
 
 
@@ -210,8 +210,7 @@ async def test_a_record_that_was_written_anew_is_an_error_to_whoever_has_seen_th
     gateway.peers.held = {3: asyncio.Event()}
     running = asyncio.create_task(streamed(gateway, temperature=0))
     session = await running_session(gateway, 3)
-    following = asyncio.create_task(resumed(other, session))
-    await asyncio.sleep(0.3)
+    following = await followed(other, session)
     client: Any = gateway.store._client
     ids, meta = f"adasd:{{{session}}}:ids", f"adasd:{{{session}}}:meta"
     written = bytearray(await client.get(ids))
@@ -220,7 +219,7 @@ async def test_a_record_that_was_written_anew_is_an_error_to_whoever_has_seen_th
     await client.set(ids, bytes(written))
     await client.hset(meta, mapping={"length": len(written) // 4, "epoch": 2, "lease": 2**50})
     gateway.peers.held[3].set()
-    for answer in await asyncio.gather(running, following):
+    for answer in (await running, told(await following)):
         assert answer.error["code"] == "conflict"
         assert "are not those of the session" in answer.error["message"]
 

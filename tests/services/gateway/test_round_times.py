@@ -65,5 +65,5 @@ def test_what_an_earlier_run_left_under_way_is_not_told_with_what_comes_after() 
     for name in ("verify", "commit"):
         with times.step(name, 3):  # type: ignore[arg-type]
             pass
-    times.committed(SimpleNamespace(state=SimpleNamespace(counters=SimpleNamespace(rounds=4))))  # type: ignore[arg-type]
+    times.committed(SimpleNamespace(number=3))  # type: ignore[arg-type]
     assert [step["step"] for step in times.as_dict()["steps"]] == ["verify", "commit"]

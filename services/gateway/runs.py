@@ -1,0 +1,51 @@
+"""How many rounds without candidates a session takes at once: a message costs the same for one as for several."""
+
+from __future__ import annotations
+
+from adasd.core.messages import Timing
+from adasd.core.metering import Average
+
+MOST = 8
+"""Rounds: beyond this little is left to be won."""
+SHARE = 1 / 20
+"""Of the time of a run's passes, what its message may take beside them."""
+BURST_SECONDS = 0.4
+"""That a reader may wait for tokens which come together: two of them at the pace of reading, five tokens a second."""
+HORIZON = 64
+"""Messages that the averages remember."""
+
+
+class RunLength:
+    """As long as the messages of this process call for, as short as a reader would have it; a power of two, so that
+    runs of different lengths end together too.
+
+    stated: the number where an operator states it; None where it is found out.
+    """
+
+    def __init__(self, stated: int | None = None) -> None:
+        self._stated = stated
+        self._message, self._pass = Average(), Average()
+
+    def __call__(self) -> int:
+        """How many rounds to ask for."""
+        if self._stated is not None:
+            return self._stated
+        if not self._pass.value:
+            return 1
+        wanted = self._message.value / (SHARE * self._pass.value)
+        bound = min(MOST, BURST_SECONDS / self._pass.value)
+        length = 1
+        while length < wanted and 2 * length <= bound:
+            length *= 2
+        return length
+
+    def answered(self, seconds: float, timing: Timing) -> None:
+        """Rounds without candidates were, after so long. Where one was begun before it was asked for and went on when
+        it was, the model did not wait for the message.
+        """
+        if not timing.forwards:
+            return
+        hidden = 0.0 < timing.ahead < timing.whole
+        message = 0.0 if hidden else max(0.0, seconds - timing.whole + timing.ahead)
+        self._message = self._message.add(message, HORIZON)
+        self._pass = self._pass.add(timing.forward / timing.forwards, HORIZON)

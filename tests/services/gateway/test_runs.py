@@ -1,0 +1,181 @@
+"""Rounds without candidates taken several at once: the same text and account, told and committed less often."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from adasd.core.context import Context
+from adasd.core.costs import NOMINAL, CostProfile
+from adasd.core.decoding import TokenBoundary
+from adasd.core.messages import Timing
+from adasd.core.progress import Counters, GenerationState
+from adasd.core.prospects import Prospects
+from adasd.core.stopping import stopping_rule
+from adasd.core.types import Draft, DraftPlan, SamplingParams, Verdict
+from adasd.core.worth import ENTROPY_NODES, Worth
+from services.gateway.costs import LiveCosts, RoundWatch
+from services.gateway.request import GenerationRequest
+from services.gateway.runs import BURST_SECONDS, MOST, RunLength
+from services.gateway.text import ChatText
+from tests.services.gateway.conftest import Gateway, gateway_of
+from tests.services.gateway.resuming import Told, let_go, resume, running_session, streamed, told
+
+DEAR = CostProfile("dear", 30.0, 30.0, NOMINAL.verify)
+OFF: dict[str, Any] = {"seed": 3, "speculation": {"stopping": "off"}}
+PLAIN = DraftPlan(0)
+
+
+@pytest.fixture
+async def running(redis_url: str, toy_text: ChatText) -> AsyncIterator[Gateway]:
+    """A gateway that takes three rounds at once, where candidates are never worth their time."""
+    async with gateway_of(redis_url, toy_text, "running", prior=DEAR, runs=RunLength(3)) as gateway:
+        yield gateway
+
+
+def told_at_once(answer: Told) -> list[int]:
+    """Tokens of each event."""
+    places = [int(name.partition("-")[0]) for name in answer.names if name]
+    return [after - before for before, after in pairwise(places) if after > before]
+
+
+@pytest.mark.parametrize("limit", [60, 1, 2, 3, 5, 18])
+@pytest.mark.parametrize("more", [OFF, {"temperature": 0, "speculation": {"stopping": "marginal", "copying": False}}])
+async def test_text_account_and_record_are_those_of_single_rounds(
+    gateway: Gateway, running: Gateway, more: dict[str, Any], limit: int
+) -> None:
+    fields = {**more, "max_tokens": limit}
+    single, runs = (
+        await streamed(gateway, **{**fields, "speculation": {"stopping": "off"}}),
+        await streamed(running, **fields),
+    )
+    assert (runs.text, runs.finish) == (single.text, single.finish)
+    assert runs.account["usage"] == single.account["usage"]
+    record = runs.account["speculation"]
+    assert record["rounds"] + record["accepted"] in (runs.account["usage"]["completion_tokens"] + cut for cut in (0, 1))
+    if more is OFF:
+        assert record == single.account["speculation"]
+    stored = await running.store.load(bytes.fromhex(runs.session))
+    assert stored is not None
+    assert stored.rounds == stored.counters["rounds"] == record["rounds"]
+
+
+async def test_the_first_token_comes_alone_and_the_others_together(running: Gateway) -> None:
+    """As far as the text goes: this one ends within a run."""
+    expected = await streamed(running, **OFF)
+    tokens = expected.account["usage"]["completion_tokens"]
+    sizes = told_at_once(expected)
+    assert sizes[:2] == [1, 2], "the first run ends where it would had it begun with the text"
+    assert set(sizes[2:-1]) == {3}
+    assert sum(sizes) == tokens
+
+
+async def test_what_is_counted_is_rounds(running: Gateway) -> None:
+    answer = await streamed(running, **OFF)
+    rounds = answer.account["speculation"]["rounds"]
+    assert await running.metric("adasd_spec_decode_num_rounds_total") == rounds
+    assert await running.metric('adasd_spec_decode_num_decisions_total{decision="off"}') == rounds
+    assert await running.metric("adasd_spec_decode_block_length_count") == rounds
+
+
+async def test_a_stop_string_within_a_run_ends_the_text_there(gateway: Gateway, running: Gateway) -> None:
+    whole = await streamed(gateway, **OFF)
+    for place in range(4, 10):
+        stop = whole.text[place : place + 2]
+        single, run = [await streamed(one, **OFF, stop=[stop]) for one in (gateway, running)]
+        assert (run.text, run.finish, run.account) == (single.text, single.finish, single.account)
+
+
+async def test_log_probabilities_come_with_every_token_of_a_run(gateway: Gateway, running: Gateway) -> None:
+    fields = {**OFF, "max_tokens": 12, "logprobs": True, "top_logprobs": 2}
+    single, run = [(await one.post(**fields)).json()["choices"][0]["logprobs"] for one in (gateway, running)]
+    assert run == single
+    assert len(run["content"]) == 12
+
+
+@pytest.mark.parametrize("held", [1, 3, 6])
+async def test_a_stream_is_taken_over_between_runs(gateway: Gateway, running: Gateway, held: int) -> None:
+    """By a gateway that takes its rounds one by one, and back."""
+    expected = await streamed(gateway, **OFF)
+    running.peers.held = {held: asyncio.Event()}
+    first = asyncio.create_task(streamed(running, **OFF))
+    session = await running_session(running, held)
+    await let_go(running, session)
+    rest = told(await resume(gateway, session))
+    running.peers.held[held].set()
+    lost = await first
+    for answer in (rest, lost):
+        assert (answer.text, answer.finish, answer.account) == (expected.text, expected.finish, expected.account)
+
+
+async def test_a_seeded_text_that_depends_on_its_rounds_has_them_one_by_one(running: Gateway) -> None:
+    fields = {"seed": 3, "max_tokens": 40, "speculation": {"stopping": "marginal", "acceptance": "exact"}}
+    answer = await streamed(running, **fields)
+    stored = await running.store.load(bytes.fromhex(answer.session))
+    assert stored is not None
+    prompt, rule = list(stored.record.prompt), stopping_rule("marginal", None, lambda: DEAR)
+    asked = prompt, SamplingParams(seed=3), rule, "exact", 40, TokenBoundary({0}, 40)
+    rounds = list(running.oracle.generate(*asked, copying=True))
+    assert stored.state == rounds[-1].state.acceptance.pack()
+    assert told_at_once(answer) == [len(step.verdict.tokens) for step in rounds]
+
+
+@pytest.mark.parametrize(("prompt", "rounds"), [((1, 2, 3, 4, 5), 3), ((1, 2, 3, 1, 2), 1)], ids=["new", "repeated"])
+def test_where_the_text_may_soon_be_copied_rounds_are_single(prompt: tuple[int, ...], rounds: int) -> None:
+    rule = stopping_rule("marginal", None, lambda: DEAR)
+    asked = bytes(16), prompt, SamplingParams(), rule, "exact", 9, 99, frozenset[int](), ()
+    controller = GenerationRequest(*asked, seeded=False, copying=True).controller(lambda: 3)
+    state = GenerationState(counters=Counters(rounds=1))
+    assert controller.plan(state, Context(prompt)).rounds == rounds
+    assert controller.plan(GenerationState(), Context(prompt)).rounds == 1, "the prompt's own"
+
+
+def test_what_a_run_teaches_is_what_its_rounds_would() -> None:
+    worth = Worth((0.5,) * ENTROPY_NODES, 0.5, 1.0, NOMINAL)
+    plan, single, run = DraftPlan(0, worth=worth), Prospects(tokens=2.5, work=1.5), Prospects(tokens=2.5, work=1.5)
+    for _ in range(4):
+        single = single.after(plan, Draft(), Verdict((1,), 0, "bonus"))
+    run = run.after(plan, Draft(), Verdict((1, 1, 1, 1), 0, "bonus"))
+    assert (run.tokens, run.work, run.idle) == (pytest.approx(single.tokens), pytest.approx(single.work), 4)
+
+
+def answered(length: RunLength, message: float, pass_: float, rounds: int = 1, ahead: float = 0.0) -> int:
+    for _ in range(64):
+        told = Timing(rounds, 0.0, rounds * pass_, 0.0, rounds, rounds, ahead)
+        length.answered(rounds * pass_ - ahead + message, told)
+    return length()
+
+
+def test_a_run_is_as_long_as_its_message_is_dear() -> None:
+    assert RunLength()() == 1, "nothing is known"
+    assert answered(RunLength(), 0.0002, 0.01) == 1
+    assert answered(RunLength(), 0.0015, 0.02) == 2
+    assert answered(RunLength(), 0.0025, 0.02) == 4, "a power of two"
+    assert answered(RunLength(), 0.0015, 0.02, rounds=5) == 2, "however many rounds that was found out by"
+    assert answered(RunLength(), 0.01, 0.01) == MOST
+    slow = answered(RunLength(), 0.02, 0.15)
+    assert slow * 0.15 <= BURST_SECONDS < (slow + 1) * 0.15
+    assert answered(RunLength(), 1.0, 2 * BURST_SECONDS) == 1
+
+
+def test_a_message_that_the_model_did_not_wait_for_costs_nothing() -> None:
+    """Its rounds were begun ahead, and went on when they were asked for; or had ended, and then it did wait."""
+    assert answered(RunLength(), 0.0, 0.01, ahead=0.004) == 1
+    assert answered(RunLength(), 0.01, 0.01, ahead=0.01) == MOST
+
+
+def test_a_stated_length_stands() -> None:
+    assert answered(RunLength(5), 0.0, 0.01) == 5
+
+
+def test_a_round_costs_what_its_share_of_the_run_does() -> None:
+    costs = LiveCosts()
+    watch = RoundWatch(costs)
+    watch.verified(1.0, Timing(), 0)
+    for _ in range(100):
+        watch.verified(0.5, Timing(4, 0.1, 0.35, 0.05, 4, 4), 0, 4)
+    assert costs.profile().rounds[0] == pytest.approx(0.1, rel=0.01)
