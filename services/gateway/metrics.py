@@ -77,7 +77,7 @@ class GatewayMetrics:
         def histogram(name: str, text: str, buckets: tuple[float, ...] = _SECONDS) -> Histogram:
             return Histogram(name, text, buckets=buckets, registry=registry)
 
-        self._rounds = counter(f"{spec}_num_rounds", "Rounds: passes of the target.", *_METHOD)
+        self._rounds = counter(f"{spec}_num_rounds", "Rounds: passes of the target, each of a run.", *_METHOD)
         self._drafts = counter(f"{spec}_num_drafts", "Rounds with candidates.", *_METHOD)
         self._drafted = counter(f"{spec}_num_draft_tokens", "Candidates, up to the end of the text.", *_METHOD)
         self._accepted = counter(f"{spec}_num_accepted_tokens", "Accepted candidates.", *_METHOD)
