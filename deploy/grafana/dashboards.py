@@ -99,8 +99,13 @@ ACCEPTANCE = [
         "Candidates copied from the text",
         "percentunit",
         {"copied": ratio(f"{SPEC}_num_copied_tokens_total", DRAFTED)},
-        width=24,
         note="Of all candidates; these need no drafter.",
+    ),
+    Panel(
+        "Rounds without candidates, at once",
+        "none",
+        {"{{instance}}": f"max by (instance) ({SPEC}_run_length)"},
+        note="For one message and one commit; their tokens come together.",
     ),
     Panel(
         "Costs that candidates are weighed against",

@@ -123,6 +123,7 @@ class GatewayMetrics:
         self._replicas = Gauge(
             f"{gateway}_replicas", "Replicas, by whether streams may go there.", ["service", "state"], registry=registry
         )
+        self._run = Gauge(f"{spec}_run_length", "Rounds without candidates asked for at once, now.", registry=registry)
         self._spans = counter(f"{gateway}_spans", "Spans of traces, by what became of them.", "outcome")
         self._info = Info(gateway, "What this gateway serves.", registry=registry)
 
@@ -140,6 +141,11 @@ class GatewayMetrics:
         """Show how many replicas of a service there are, and how many of them take new streams, whenever asked."""
         self._replicas.labels(service, "known").set_function(known)
         self._replicas.labels(service, "healthy").set_function(healthy)
+
+    @_harmless
+    def watch_runs(self, length: Callable[[], int]) -> None:
+        """Show how many rounds without candidates are asked for at once, whenever asked."""
+        self._run.set_function(length)
 
     @_harmless
     def drafter_failed(self, kind: str) -> None:

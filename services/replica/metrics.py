@@ -95,8 +95,8 @@ class ReplicaMetrics:
         self._inflight.dec()
 
     @harmless
-    def answered(self, candidates: int) -> None:
-        self._rounds.inc()
+    def answered(self, candidates: int, rounds: int = 1) -> None:
+        self._rounds.inc(rounds)
         self._candidates.inc(candidates)
 
     @harmless

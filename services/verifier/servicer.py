@@ -63,7 +63,7 @@ class VerifyGeneration:
         self._check(request)
         await self._generation.prepare(request.sampling.processing)
         verdict, timing = await self._generation.ask(request.context.session, lambda: self._ask(request))
-        self._host.metrics.answered(len(request.draft))
+        self._host.metrics.answered(len(request.draft), verdict.rounds)
         return VerifyReply(request.round_number, request.context.base, verdict, timing)
 
     def _check(self, request: VerifyRequest) -> None:

@@ -30,6 +30,8 @@ def test_a_counter_never_goes_back() -> None:
     metrics.answered(-5)
     assert registry.get_sample_value("adasd_verifier_candidates_total") == 3
     assert registry.get_sample_value("adasd_verifier_rounds_total") == 2
+    metrics.answered(0, 4)
+    assert registry.get_sample_value("adasd_verifier_rounds_total") == 6
 
 
 def test_a_metric_that_fails_does_not_fail_the_round(caplog: pytest.LogCaptureFixture) -> None:

@@ -82,6 +82,12 @@ async def test_what_is_counted_is_rounds(running: Gateway) -> None:
     assert await running.metric("adasd_spec_decode_block_length_count") == rounds
 
 
+async def test_how_many_rounds_are_asked_for_is_a_metric(running: Gateway) -> None:
+    engine = running.services.engine
+    engine.metrics.watch_runs(engine.costs.runs)
+    assert await running.metric("adasd_spec_decode_run_length") == 3
+
+
 async def test_a_stop_string_within_a_run_ends_the_text_there(gateway: Gateway, running: Gateway) -> None:
     whole = await streamed(gateway, **OFF)
     for place in range(4, 10):
