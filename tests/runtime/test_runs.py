@@ -16,7 +16,7 @@ from adasd.core.host import HostKernels
 from adasd.core.messages import MAX_ROUNDS, ContextDelta, Timing, VerifyRequest
 from adasd.core.rows import copied_block
 from adasd.core.types import Draft, Processing, SamplingParams, Verdict
-from adasd.runtime.jobs import Job
+from adasd.runtime.jobs import Job, verify_steps
 from adasd.runtime.loading import load_grammars
 from adasd.runtime.local import whole
 from adasd.runtime.options import RuntimeOptions
@@ -110,6 +110,16 @@ def test_runs_end_together_whenever_they_began() -> None:
     while held.batcher.jobs:
         held.batcher.step()
     assert ended == [(4, 4), (4, 3), (4, 1), (8, 6)]
+
+
+def test_a_run_is_never_longer_than_was_asked_for() -> None:
+    """Though it was not in the pass with which it should have ended."""
+    held, results = replica(), list[Verdict]()
+    steps = verify_steps(held._sessions, held.info(), question([], 3), lambda: 1)
+    held.batcher.add(Job(steps, lambda verdict, _: results.append(verdict)))
+    while held.batcher.jobs:
+        held.batcher.step()
+    assert [verdict.rounds for verdict in results] == [3]
 
 
 def test_what_comes_after_a_run_is_known_before_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
