@@ -11,7 +11,7 @@ import pytest
 
 from adasd.cli.stack import Stack, StackOptions
 from services.gateway.keys import key_line, new_key
-from services.tracing import shown
+from services.tracing import FIRST_ROUNDS, shown
 from tests.e2e.conftest import DRAFTS, TOY
 from tests.services.collector import Collector, Exported, collecting
 
@@ -137,7 +137,8 @@ def test_a_long_answer_makes_few_spans(traced: Traced) -> None:
     assert answer.attributes["adasd.rounds"] == tokens == 240
     assert answer.attributes["adasd.verify_seconds"] > answer.attributes["adasd.network_seconds"] > 0
     rounds = sum(span.name in ("prefill", "round") for span in spans)
-    assert rounds == sum(shown(number, number) for number in range(tokens)) < 48
+    single = sum(shown(number, number) for number in range(tokens))
+    assert FIRST_ROUNDS <= rounds <= single < 48, "fewer where several are taken at once"
     assert len(spans) < 5 * rounds
 
 
