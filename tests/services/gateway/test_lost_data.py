@@ -155,8 +155,11 @@ async def test_a_take_over_is_lost_and_made_again_under_the_same_epoch(gateway: 
     written = bytearray(await client.get(ids))
     written[-4] ^= 1
     written += written[-4:] * 3
-    await client.set(ids, bytes(written))
-    await client.hset(meta, mapping={"length": len(written) // 4, "taken": "another", "lease": 2**50, "round": 9})
+    fields = {"length": len(written) // 4, "taken": "another", "lease": 2**50, "round": 9}
+    async with client.pipeline(transaction=True) as at_once:  # no follower looks in between
+        at_once.set(ids, bytes(written))
+        at_once.hset(meta, mapping=fields)
+        await at_once.execute()
     gateway.peers.held[3].set()
     for answer in await asyncio.gather(running, following):
         error = answer.error if hasattr(answer, "error") else told(answer).error

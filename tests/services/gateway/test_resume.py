@@ -216,8 +216,10 @@ async def test_a_record_that_was_written_anew_is_an_error_to_whoever_has_seen_th
     written = bytearray(await client.get(ids))
     written[-4] ^= 1
     written += written[-4:] * 3
-    await client.set(ids, bytes(written))
-    await client.hset(meta, mapping={"length": len(written) // 4, "epoch": 2, "lease": 2**50})
+    async with client.pipeline(transaction=True) as at_once:  # no follower looks in between
+        at_once.set(ids, bytes(written))
+        at_once.hset(meta, mapping={"length": len(written) // 4, "epoch": 2, "lease": 2**50})
+        await at_once.execute()
     gateway.peers.held[3].set()
     for answer in (await running, told(await following)):
         assert answer.error["code"] == "conflict"
