@@ -132,7 +132,8 @@ async def test_a_seeded_text_that_depends_on_its_rounds_has_them_one_by_one(runn
 
 @pytest.mark.parametrize(("prompt", "rounds"), [((1, 2, 3, 4, 5), 3), ((1, 2, 3, 1, 2), 1)], ids=["new", "repeated"])
 def test_where_the_text_may_soon_be_copied_rounds_are_single(prompt: tuple[int, ...], rounds: int) -> None:
-    rule = stopping_rule("marginal", None, lambda: DEAR)
+    steep = CostProfile("steep", 30.0, 30.0, tuple(0.1 * 9**rows for rows in range(21)))
+    rule = stopping_rule("marginal", None, lambda: steep)
     asked = bytes(16), prompt, SamplingParams(), rule, "exact", 9, 99, frozenset[int](), ()
     controller = GenerationRequest(*asked, seeded=False, copying=True).controller(lambda: 3)
     state = GenerationState(counters=Counters(rounds=1))
@@ -170,7 +171,7 @@ def test_a_run_is_as_long_as_its_message_is_dear() -> None:
 
 def test_a_message_that_the_model_did_not_wait_for_costs_nothing() -> None:
     """Its rounds were begun ahead, and went on when they were asked for; or had ended, and then it did wait."""
-    assert answered(RunLength(), 0.0, 0.01, ahead=0.004) == 1
+    assert answered(RunLength(), 0.01, 0.01, ahead=0.004) == 1
     assert answered(RunLength(), 0.01, 0.01, ahead=0.01) == MOST
 
 
