@@ -14,7 +14,8 @@ from typing import Literal, Protocol
 
 from adasd.core.density import DISTANCE_ONE, DISTANCE_ZERO, Posterior
 from adasd.core.draws import DrawKey, Draws
-from adasd.core.types import Evidence, Judgement
+from adasd.core.types import Evidence
+from adasd.core.verdicts import Judgement
 
 Labels = Literal["own", "exact"]
 """Which outcome files a distance under accepted or rejected: the rule's own decision, or the exact test's."""

@@ -12,7 +12,8 @@ import numpy as np
 from adasd.core.acceptance import Labels
 from adasd.core.density import DISTANCE_ONE, DISTANCE_ZERO, NODES, Histogram, Posterior
 from adasd.core.prospects import FORMER_BYTES, PROSPECT_BYTES, Prospects
-from adasd.core.types import Draft, DraftPlan, Verdict
+from adasd.core.types import Draft, DraftPlan
+from adasd.core.verdicts import Verdict
 
 PACKED_VERSION = 3
 _VERSION = struct.Struct("<HH")  # and the number of nodes

@@ -11,7 +11,8 @@ from typing import NamedTuple, Protocol, TypeVar
 from adasd.core.draws import DrawKey, Draws
 from adasd.core.errors import NumericalFault
 from adasd.core.processing import Edits
-from adasd.core.types import Draft, Evidence, Row, SamplingParams, TokenLogprobs
+from adasd.core.types import Draft, Evidence, Row, SamplingParams
+from adasd.core.verdicts import TokenLogprobs
 
 T = TypeVar("T")
 D = TypeVar("D", bound=Draws, contravariant=True)

@@ -13,7 +13,8 @@ from adasd.core.outlook import Outlook
 from adasd.core.progress import GenerationState
 from adasd.core.rows import copied_block
 from adasd.core.stopping import StoppingRule
-from adasd.core.types import Draft, DraftPlan, FinishReason, Verdict
+from adasd.core.types import Draft, DraftPlan, FinishReason
+from adasd.core.verdicts import Verdict
 from adasd.core.verification import Verification
 
 ProposeBlock = Callable[[Context, DraftPlan], Draft]

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from adasd.core.prospects import CERTAIN, FIRST_GUESS, LEAST, PROBE_ROUNDS, Prospects
-from adasd.core.types import Draft, DraftPlan, Verdict
+from adasd.core.types import Draft, DraftPlan
+from adasd.core.verdicts import Verdict
 
 REMEMBERED = 16
 """Sessions, the last ones that had candidates judged."""

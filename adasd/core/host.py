@@ -16,7 +16,8 @@ from adasd.core.logprobs import token_logprobs
 from adasd.core.processing import Edits, process
 from adasd.core.rows import PointRow, check_block, dense_row, probabilities, sparse_row
 from adasd.core.sampling import by_likelihood, check_logits, entropy_bits, softmax, warp
-from adasd.core.types import Draft, Evidence, FloatArray, Row, SamplingParams, TokenLogprobs
+from adasd.core.types import Draft, Evidence, FloatArray, Row, SamplingParams
+from adasd.core.verdicts import TokenLogprobs
 
 T = TypeVar("T")
 

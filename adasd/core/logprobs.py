@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from adasd.core.types import FloatArray, IntArray, TokenLogprobs
+from adasd.core.types import FloatArray, IntArray
+from adasd.core.verdicts import TokenLogprobs
 
 LEAST_LOGPROB = -9999.0
 """Stands for the logarithm of 0, as clients know it."""

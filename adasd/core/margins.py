@@ -9,7 +9,8 @@ from adasd.core.draws import CounterDraws, DrawKey, Purpose
 from adasd.core.host import HostTarget
 from adasd.core.messages import VerifyRequest
 from adasd.core.rows import probabilities
-from adasd.core.types import FloatArray, Verdict
+from adasd.core.types import FloatArray
+from adasd.core.verdicts import Verdict
 from adasd.core.verification import verification
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from adasd.core.errors import InvalidRequest
-from adasd.core.types import MAX_TOP_LOGPROBS, Draft, DraftPlan, SamplingParams, Verdict
+from adasd.core.types import MAX_TOP_LOGPROBS, Draft, DraftPlan, SamplingParams
+from adasd.core.verdicts import Verdict
 
 MAX_ROUNDS = 64
 """Of a run."""

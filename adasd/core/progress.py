@@ -9,7 +9,8 @@ from typing import Any
 
 from adasd.core.acceptance import Labels
 from adasd.core.adaptive import UNWEIGHED, AcceptanceState
-from adasd.core.types import Draft, DraftPlan, FinishReason, Verdict
+from adasd.core.types import Draft, DraftPlan, FinishReason
+from adasd.core.verdicts import Verdict
 
 
 @dataclass(frozen=True, slots=True)

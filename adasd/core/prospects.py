@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adasd.core.foresight import FORESIGHT_BYTES, Foresight
-from adasd.core.types import Draft, DraftPlan, FloatArray, Verdict
+from adasd.core.types import Draft, DraftPlan, FloatArray
+from adasd.core.verdicts import Verdict
 from adasd.core.worth import ENTROPY_NODES, entropy_place
 
 FIRST_GUESS = 0.7

@@ -18,9 +18,6 @@ from adasd.core.worth import Worth
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-Emission = Literal["recovered", "bonus", "none"]
-"""How the last token of a verdict came about: sampled after a rejection, after a full acceptance, or cut away."""
-
 FinishReason = Literal["stop", "length", "cancelled"]
 """Why no more tokens are generated: EOS or a stop string, a limit, or nobody wants them."""
 
@@ -244,71 +241,3 @@ class Evidence:
     q: float
     p_max: float
     distance: float
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """What the verifier found for one judged candidate.
-
-    distance: JS distance of the two rows. exact: outcome of the exact test on the same draw.
-    accepted: the decision. loss: ln(q/p) in nats if accepted by relaxation only, else 0.
-    floored: the rule would have accepted, but the warped target gives the candidate probability 0.
-    """
-
-    distance: float
-    exact: bool
-    accepted: bool
-    loss: float = 0.0
-    floored: bool = False
-
-    @property
-    def relaxed(self) -> bool:
-        """Accepted only because of the relaxation."""
-        return self.accepted and not self.exact
-
-
-@dataclass(frozen=True, slots=True)
-class TokenLogprobs:
-    """What the target says of one token: natural logarithms of the softmax of its raw logits, at temperature 1.
-
-    logprob: of the token itself. top_ids, top: of the likeliest ids, most likely first, equals by ascending id.
-    """
-
-    logprob: float
-    top_ids: tuple[int, ...] = ()
-    top: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The verifier's answer to one block: tokens = accepted candidates, then the emitted token unless cut away.
-
-    Or to a run, rounds without candidates one after another: the tokens that they emitted.
-
-    judgements: one per judged candidate, i.e. up to and including the first rejection.
-    logprobs: one per token; empty if nobody asked.
-    """
-
-    tokens: tuple[int, ...]
-    accepted: int
-    emission: Emission
-    judgements: tuple[Judgement, ...] = ()
-    logprobs: tuple[TokenLogprobs, ...] = ()
-
-    @property
-    def rounds(self) -> int:
-        """One, but for a run."""
-        return max(1, len(self.tokens) - self.accepted)
-
-    def then(self, further: Verdict) -> Verdict:
-        """A run and the round after it, neither with candidates."""
-        return Verdict(self.tokens + further.tokens, 0, "bonus", (), self.logprobs + further.logprobs)
-
-    def cut(self, length: int) -> Verdict:
-        """The verdict if the block, or the run, ended after `length` of its tokens."""
-        if length >= len(self.tokens):
-            return self
-        if self.rounds > 1:
-            return Verdict(self.tokens[:length], 0, "bonus", (), self.logprobs[:length])
-        accepted = min(self.accepted, length)
-        return Verdict(self.tokens[:length], accepted, "none", self.judgements[:accepted], self.logprobs[:length])

@@ -10,7 +10,8 @@ from adasd.core.backend import TargetRows
 from adasd.core.density import Posterior
 from adasd.core.draws import DrawKey, Draws, Purpose
 from adasd.core.errors import InvalidRequest
-from adasd.core.types import Draft, Emission, Judgement, Verdict
+from adasd.core.types import Draft
+from adasd.core.verdicts import Emission, Judgement, Verdict
 
 DrawsT = TypeVar("DrawsT", bound=Draws)
 

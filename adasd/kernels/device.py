@@ -18,7 +18,8 @@ from adasd.core.host import DEFAULT_SUPPORT
 from adasd.core.processing import Edits
 from adasd.core.rows import check_block
 from adasd.core.sampling import fault_of
-from adasd.core.types import Draft, Evidence, FloatArray, IntArray, Row, SamplingParams, TokenLogprobs
+from adasd.core.types import Draft, Evidence, FloatArray, IntArray, Row, SamplingParams
+from adasd.core.verdicts import TokenLogprobs
 from adasd.kernels import loops
 from adasd.kernels.divergence import js_divergence_on_support as js_divergences
 from adasd.kernels.draws import gumbel

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from adasd.core.logprobs import ranked
-from adasd.core.types import TokenLogprobs
+from adasd.core.verdicts import TokenLogprobs
 from adasd.kernels.loops import NEGLIGIBLE
 from adasd.kernels.selection import likeliest
 from adasd.kernels.warping import forced, log_weights, total

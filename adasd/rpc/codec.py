@@ -21,7 +21,8 @@ from adasd.core.messages import (
     VerifyReply,
     VerifyRequest,
 )
-from adasd.core.types import Draft, DraftPlan, Emission, Judgement, Row, TokenLogprobs, Verdict
+from adasd.core.types import Draft, DraftPlan, Row
+from adasd.core.verdicts import Emission, Judgement, TokenLogprobs, Verdict
 from adasd.core.worth import Worth
 from adasd.rpc.rows import OpaqueRow, decode_row, encode_row
 from adasd.rpc.sampling import decode_sampling, encode_sampling

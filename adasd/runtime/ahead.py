@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from adasd.core.context import ContextHash
 from adasd.core.messages import ContextDelta, Timing, VerifyRequest
-from adasd.core.types import Verdict
+from adasd.core.verdicts import Verdict
 from adasd.runtime.engine import Engine
 from adasd.runtime.jobs import at_end
 

@@ -13,7 +13,8 @@ from adasd.core.host import HostKernels, HostTarget
 from adasd.core.margins import margin
 from adasd.core.messages import ModelInfo, VerifyRequest
 from adasd.core.stopping import AdaSDStopping
-from adasd.core.types import FloatArray, SamplingParams, Verdict
+from adasd.core.types import FloatArray, SamplingParams
+from adasd.core.verdicts import Verdict
 from adasd.runtime.base import CausalRuntime, Segment
 from adasd.runtime.host_rows import host_rows
 from adasd.runtime.local import LocalPair

@@ -17,7 +17,8 @@ from adasd.core.draws import CounterDraws
 from adasd.core.errors import AdasdError, ContextLengthExceeded, GrammarFault, InvalidRequest
 from adasd.core.messages import ContextDelta, DraftRequest, ModelInfo, Timing, VerifyRequest
 from adasd.core.processing import Edits, Processor
-from adasd.core.types import Draft, SamplingParams, Verdict
+from adasd.core.types import Draft, SamplingParams
+from adasd.core.verdicts import Verdict
 from adasd.core.verification import verification
 from adasd.runtime.options import Role
 from adasd.runtime.sessions import Sessions

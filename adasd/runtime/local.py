@@ -13,7 +13,8 @@ from adasd.core.copying import copying_for
 from adasd.core.decoding import Boundary, Controller, Round, TokenBoundary, decode
 from adasd.core.messages import ContextDelta, DraftRequest, ModelInfo, VerifyRequest
 from adasd.core.stopping import StoppingRule
-from adasd.core.types import Draft, DraftPlan, SamplingParams, Verdict
+from adasd.core.types import Draft, DraftPlan, SamplingParams
+from adasd.core.verdicts import Verdict
 from adasd.core.verification import judging, verification
 from adasd.runtime.replica import Replica
 

@@ -10,7 +10,8 @@ from adasd.core.context import ContextHash
 from adasd.core.draws import CounterDraws
 from adasd.core.grammar import Grammars
 from adasd.core.messages import DraftRequest, ModelInfo, Timing, VerifyRequest
-from adasd.core.types import Draft, Verdict
+from adasd.core.types import Draft
+from adasd.core.verdicts import Verdict
 from adasd.runtime.base import CausalRuntime
 from adasd.runtime.batching import Batcher, Rows, Schedule
 from adasd.runtime.cores import SharedCores

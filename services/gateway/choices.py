@@ -10,7 +10,7 @@ from typing import Any
 
 from adasd.core.errors import Conflict
 from adasd.core.progress import GenerationState
-from adasd.core.types import TokenLogprobs
+from adasd.core.verdicts import TokenLogprobs
 from adasd.state.base import Ownership
 from services.gateway.call_writer import CallWriter
 from services.gateway.engine import Engine, Turn

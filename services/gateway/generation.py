@@ -11,7 +11,8 @@ from adasd.core.decoding import Boundary, Controller, Round, copied, cut_block
 from adasd.core.errors import InvalidDraft
 from adasd.core.progress import GenerationState
 from adasd.core.stopping import Off
-from adasd.core.types import Draft, DraftPlan, Verdict
+from adasd.core.types import Draft, DraftPlan
+from adasd.core.verdicts import Verdict
 from adasd.state.base import Commit, Committing, Ownership
 from services.gateway.ports import Drafter, Verifier
 

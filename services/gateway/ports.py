@@ -7,7 +7,8 @@ from typing import Protocol
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.context import Context
 from adasd.core.messages import Timing
-from adasd.core.types import Draft, DraftPlan, Verdict
+from adasd.core.types import Draft, DraftPlan
+from adasd.core.verdicts import Verdict
 
 
 class Drafter(Protocol):

@@ -13,7 +13,8 @@ from adasd.core.adaptive import AcceptanceState
 from adasd.core.context import Context
 from adasd.core.errors import AdasdError, DeadlineExceeded, SessionNotFound
 from adasd.core.messages import ContextDelta, NextRound, Timing, VerifyReply, VerifyRequest
-from adasd.core.types import Draft, SamplingParams, Verdict
+from adasd.core.types import Draft, SamplingParams
+from adasd.core.verdicts import Verdict
 from adasd.core.verification import judging
 from adasd.rpc.verifier import METHOD, VerifierConnection
 from services.gateway.deadlines import Deadline

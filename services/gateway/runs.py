@@ -9,8 +9,8 @@ MOST = 8
 """Rounds: beyond this little is left to be won."""
 SHARE = 1 / 20
 """Of the time of a run's passes, what its message may take beside them."""
-BURST_SECONDS = 0.5
-"""That a reader may wait for tokens which come together: two or three of them at the pace of reading."""
+BURST_SECONDS = 0.75
+"""That a reader may wait for tokens which come together: three or four of them at the pace of reading."""
 HORIZON = 64
 """Messages that the averages remember."""
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.context import Context
 from adasd.core.messages import Timing
-from adasd.core.types import Draft, DraftPlan, Verdict
+from adasd.core.types import Draft, DraftPlan
+from adasd.core.verdicts import Verdict
 from adasd.state.base import Commit, Committing
 from services.gateway.costs import RoundWatch
 from services.gateway.metrics import GatewayMetrics

@@ -10,7 +10,7 @@ from adasd.core.context import Context, context_hash
 from adasd.core.decoding import Round
 from adasd.core.errors import InvalidRequest
 from adasd.core.progress import GenerationState
-from adasd.core.types import TokenLogprobs
+from adasd.core.verdicts import TokenLogprobs
 from services.gateway.call_boundary import boundary_of
 from services.gateway.detokenizer import Detokenizer
 from services.gateway.parts import Part

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 
 from adasd.core.messages import ModelInfo, Timing, VerifyReply, VerifyRequest
-from adasd.core.types import Verdict
+from adasd.core.verdicts import Verdict
 from adasd.core.verification import verification
 from adasd.runtime.ahead import Habit, RunAhead
 from services.replica.checks import check_context, check_draft, check_state

@@ -14,7 +14,8 @@ from adasd.core.costs import NOMINAL
 from adasd.core.density import NODES
 from adasd.core.progress import Counters, GenerationState
 from adasd.core.prospects import FORMER_BYTES, PROSPECT_BYTES
-from adasd.core.types import Draft, DraftPlan, Foreseen, Judgement, Verdict
+from adasd.core.types import Draft, DraftPlan, Foreseen
+from adasd.core.verdicts import Judgement, Verdict
 from adasd.core.worth import ENTROPY_NODES, Worth
 
 BLOCK = Draft((4, 5, 6), (0.5, 1.5, 2.5), ())

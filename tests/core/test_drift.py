@@ -17,7 +17,8 @@ from adasd.core.adaptive import AcceptanceState
 from adasd.core.divergence import js_distance, js_divergence
 from adasd.core.draws import CounterDraws, DrawKey, Purpose
 from adasd.core.sampling import softmax
-from adasd.core.types import Draft, Evidence, Verdict
+from adasd.core.types import Draft, Evidence
+from adasd.core.verdicts import Verdict
 
 TOKENS = 64
 JUDGED = 700

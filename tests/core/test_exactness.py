@@ -26,17 +26,8 @@ from adasd.core.processing import Processor
 from adasd.core.rows import dense_row, sparse_row
 from adasd.core.sampling import entropy_bits, warp
 from adasd.core.stopping import AdaSDStopping, Fixed, Off, StoppingRule
-from adasd.core.types import (
-    Draft,
-    DraftPlan,
-    Evidence,
-    FloatArray,
-    Judgement,
-    Processing,
-    Row,
-    SamplingParams,
-    Verdict,
-)
+from adasd.core.types import Draft, DraftPlan, Evidence, FloatArray, Processing, Row, SamplingParams
+from adasd.core.verdicts import Judgement, Verdict
 from adasd.core.verification import RatioVerification, Verification
 from adasd.core.worth import ENTROPY_NODES, Worth
 from tests.core.branching import BranchingDraws, KeyOf, by_base, by_position, enumerate_outcomes

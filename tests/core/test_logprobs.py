@@ -11,7 +11,8 @@ from scipy.special import log_softmax as reference
 from adasd.core.errors import InvalidRequest
 from adasd.core.logprobs import LEAST_LOGPROB, log_softmax, token_logprobs
 from adasd.core.messages import ContextDelta, VerifyRequest
-from adasd.core.types import Draft, SamplingParams, TokenLogprobs, Verdict
+from adasd.core.types import Draft, SamplingParams
+from adasd.core.verdicts import TokenLogprobs, Verdict
 
 INF = math.inf
 

@@ -20,7 +20,8 @@ from adasd.core.marginal import Marginal
 from adasd.core.progress import Counters, GenerationState
 from adasd.core.rows import PointRow, dense_row
 from adasd.core.stopping import AdaSDStopping, Fixed, Off, stopping_rule
-from adasd.core.types import Draft, DraftPlan, Judgement, SamplingParams, Verdict
+from adasd.core.types import Draft, DraftPlan, SamplingParams
+from adasd.core.verdicts import Judgement, Verdict
 from adasd.core.verification import CoupledVerification, verification
 
 ENTROPIES = [0.5, 1.5, 0.2, 3.0, 0.1, 0.1]

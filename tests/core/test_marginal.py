@@ -14,7 +14,8 @@ from adasd.core.marginal import Marginal
 from adasd.core.metering import CostMeter
 from adasd.core.outlook import Outlook
 from adasd.core.prospects import MOST, PROBE_ROUNDS, Prospects
-from adasd.core.types import Draft, DraftPlan, Judgement, Verdict
+from adasd.core.types import Draft, DraftPlan
+from adasd.core.verdicts import Judgement, Verdict
 from adasd.core.worth import ENTROPY_NODES, Worth
 from tests.core.virtual_clock import Clocked, best_fixed, constant, foretold
 

@@ -14,7 +14,8 @@ from adasd.core.host import HostKernels, HostTarget
 from adasd.core.margins import gap, margin
 from adasd.core.messages import ContextDelta, VerifyRequest
 from adasd.core.rows import sparse_row
-from adasd.core.types import Draft, SamplingParams, Verdict
+from adasd.core.types import Draft, SamplingParams
+from adasd.core.verdicts import Verdict
 from adasd.core.verification import verification
 
 LOGITS = np.log(np.array([[0.5, 0.3, 0.2], [0.1, 0.2, 0.7]]))

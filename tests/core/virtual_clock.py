@@ -15,7 +15,8 @@ from adasd.core.metering import CostMeter, Observation
 from adasd.core.progress import GenerationState
 from adasd.core.rows import PointRow
 from adasd.core.stopping import StoppingRule
-from adasd.core.types import Decision, Draft, DraftPlan, FloatArray, IntArray, Judgement, Verdict
+from adasd.core.types import Decision, Draft, DraftPlan, FloatArray, IntArray
+from adasd.core.verdicts import Judgement, Verdict
 
 ROOM = 1000
 Acceptance = Callable[[np.random.Generator], tuple[float, float]]

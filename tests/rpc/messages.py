@@ -21,18 +21,8 @@ from adasd.core.messages import (
     VerifyRequest,
 )
 from adasd.core.rows import PointRow, sparse_row
-from adasd.core.types import (
-    PLAIN,
-    Draft,
-    DraftPlan,
-    Emission,
-    Judgement,
-    Processing,
-    Row,
-    SamplingParams,
-    TokenLogprobs,
-    Verdict,
-)
+from adasd.core.types import PLAIN, Draft, DraftPlan, Processing, Row, SamplingParams
+from adasd.core.verdicts import Emission, Judgement, TokenLogprobs, Verdict
 from adasd.core.worth import ENTROPY_NODES, Worth
 
 INFO = ModelInfo("toy", 257, 512, (0, 3), "vocabulary", "weights", 200)

@@ -17,7 +17,8 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from adasd.core.context import Context
 from adasd.core.errors import AdasdError, InvalidRequest, ServiceUnavailable, SessionNotFound
 from adasd.core.messages import ContextDelta, ModelInfo, VerifyReply, VerifyRequest
-from adasd.core.types import Draft, SamplingParams, Verdict
+from adasd.core.types import Draft, SamplingParams
+from adasd.core.verdicts import Verdict
 from adasd.rpc.options import MessageLimits
 from adasd.rpc.server import Server, serve
 from adasd.rpc.verifier import SERVICE, VerifierConnection, VerifierService

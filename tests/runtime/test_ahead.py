@@ -18,7 +18,8 @@ from adasd.core.errors import AdasdError, ContextLengthExceeded, SessionNotFound
 from adasd.core.host import HostKernels
 from adasd.core.messages import ContextDelta, NextRound, Timing, VerifyRequest
 from adasd.core.rows import copied_block
-from adasd.core.types import Draft, SamplingParams, Verdict
+from adasd.core.types import Draft, SamplingParams
+from adasd.core.verdicts import Verdict
 from adasd.runtime.ahead import Foreseen, Habit, RunAhead
 from adasd.runtime.device import DeviceThread
 from adasd.runtime.engine import Engine

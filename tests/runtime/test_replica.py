@@ -16,7 +16,8 @@ from adasd.core.context import context_hash
 from adasd.core.errors import ContextLengthExceeded, InvalidRequest, NumericalFault, ServiceUnavailable, SessionNotFound
 from adasd.core.host import HostKernels
 from adasd.core.messages import ContextDelta, DraftRequest, VerifyRequest
-from adasd.core.types import Draft, DraftPlan, FloatArray, SamplingParams, Verdict
+from adasd.core.types import Draft, DraftPlan, FloatArray, SamplingParams
+from adasd.core.verdicts import Verdict
 from adasd.kernels.device import DeviceKernels
 from adasd.runtime.base import Segment
 from adasd.runtime.batching import Schedule

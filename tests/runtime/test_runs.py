@@ -15,7 +15,8 @@ from adasd.core.grammar import Grammar
 from adasd.core.host import HostKernels
 from adasd.core.messages import MAX_ROUNDS, ContextDelta, Timing, VerifyRequest
 from adasd.core.rows import copied_block
-from adasd.core.types import Draft, Processing, SamplingParams, Verdict
+from adasd.core.types import Draft, Processing, SamplingParams
+from adasd.core.verdicts import Verdict
 from adasd.runtime.jobs import Job, verify_steps
 from adasd.runtime.loading import load_grammars
 from adasd.runtime.local import whole

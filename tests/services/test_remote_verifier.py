@@ -13,7 +13,8 @@ from adasd.core.context import Context
 from adasd.core.errors import DeadlineExceeded, InvalidDraft, ServiceUnavailable, SessionNotFound
 from adasd.core.messages import ModelInfo, NextRound, Timing, VerifyReply, VerifyRequest
 from adasd.core.rows import PointRow
-from adasd.core.types import Draft, Verdict
+from adasd.core.types import Draft
+from adasd.core.verdicts import Verdict
 from adasd.rpc.server import Server
 from adasd.rpc.verifier import VerifierService
 from adasd.runtime.loading import load_model

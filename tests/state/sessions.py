@@ -8,7 +8,8 @@ from random import Random
 from typing import Any
 
 from adasd.core.adaptive import AcceptanceState
-from adasd.core.types import Draft, Judgement, Verdict
+from adasd.core.types import Draft
+from adasd.core.verdicts import Judgement, Verdict
 from adasd.state.base import Commit, SessionRecord
 
 PROMPT = (11, 12, 13, 4_000_000_000)

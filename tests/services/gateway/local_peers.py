@@ -11,7 +11,8 @@ from adasd.core.context import Context
 from adasd.core.errors import AdasdError
 from adasd.core.host import HostKernels
 from adasd.core.messages import DraftRequest, ModelInfo, Timing, VerifyRequest
-from adasd.core.types import Draft, DraftPlan, Verdict
+from adasd.core.types import Draft, DraftPlan
+from adasd.core.verdicts import Verdict
 from adasd.runtime.loading import load_grammars
 from adasd.runtime.local import whole
 from adasd.runtime.options import RuntimeOptions

@@ -94,6 +94,19 @@ async def let_go(gateway: Gateway, session: str) -> None:
     await gateway.store._client.hset(f"adasd:{{{session}}}:meta", "lease", "1")  # type: ignore[misc]
 
 
+async def handed_over(held: Gateway, to: Gateway, rounds: int, **fields: Any) -> tuple[Told, Told]:
+    """What is told of a stream whose gateway sticks before its round `rounds`, by the one that then takes it over, and
+    to its first client.
+    """
+    held.peers.held = {rounds: asyncio.Event()}
+    first = asyncio.create_task(streamed(held, **fields))
+    session = await running_session(held, rounds)
+    await let_go(held, session)
+    taken = told(await resume(to, session))
+    held.peers.held[rounds].set()
+    return taken, await first
+
+
 async def running_session(gateway: Gateway, rounds: int) -> str:
     """The id of the one session that runs, once it has so many rounds."""
     client = gateway.store._client

@@ -16,7 +16,8 @@ from adasd.core.errors import Conflict, InvalidDraft, ServiceUnavailable
 from adasd.core.messages import Timing
 from adasd.core.progress import GenerationState
 from adasd.core.stopping import stopping_rule
-from adasd.core.types import Draft, DraftPlan, Verdict
+from adasd.core.types import Draft, DraftPlan
+from adasd.core.verdicts import Verdict
 from adasd.core.verification import verification
 from adasd.state.base import Commit, Ownership
 from services.gateway.generation import generate

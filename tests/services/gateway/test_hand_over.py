@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 import orjson
@@ -20,7 +19,7 @@ from services.gateway.security import Edge
 from services.gateway.sessions import Presentation, Session
 from services.gateway.text import ChatText
 from tests.services.gateway.conftest import Gateway, gateway_of
-from tests.services.gateway.test_resume import RULES, Told, let_go, resume, running_session, streamed, told
+from tests.services.gateway.resuming import RULES, handed_over, resume, streamed, told
 
 TRACED = {"seed": 2, "speculation": {"stopping": "fixed", "max_candidates": 3, "trace": True}}
 
@@ -61,27 +60,15 @@ async def empty(gateway: Gateway) -> None:
     await gateway.store._client.flushall()
 
 
-async def taken_over(gateway: Gateway, other: Gateway, rounds: int) -> Told:
-    """What the other gateway tells of a traced stream that it takes over after so many rounds."""
-    gateway.peers.held = {rounds: asyncio.Event()}
-    running = asyncio.create_task(streamed(gateway, **TRACED))
-    session = await running_session(gateway, rounds)
-    await let_go(gateway, session)
-    taken = told(await resume(other, session))
-    gateway.peers.held[rounds].set()
-    await running
-    return taken
-
-
 async def test_the_first_round_after_a_take_over_is_a_prefill(gateway: Gateway, other: Gateway) -> None:
     seen: list[Observation] = []
     other.services.engine.costs.add = seen.append  # type: ignore[method-assign]
-    taken = await taken_over(gateway, other, 2)
+    taken, _ = await handed_over(gateway, other, 2, **TRACED)
     assert len(seen) == taken.account["speculation"]["rounds"] - 2 - 1 > 0
 
 
 async def test_times_are_those_of_the_stream_that_tells_them(gateway: Gateway, other: Gateway) -> None:
-    taken = await taken_over(gateway, other, 2)
+    taken, _ = await handed_over(gateway, other, 2, **TRACED)
     rounds = [chunk["adasd"]["timing"] for chunk in taken.data[:-1] if "adasd" in chunk]
     assert len(rounds) == taken.account["speculation"]["rounds"] - 2
     assert all([step["step"] for step in one["steps"]][-2:] == ["verify", "commit"] for one in rounds)

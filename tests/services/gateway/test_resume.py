@@ -12,7 +12,17 @@ import pytest
 
 from services.gateway.text import ChatText
 from tests.services.gateway.conftest import TARGET, Gateway, gateway_of
-from tests.services.gateway.resuming import RULES, Told, followed, let_go, resume, running_session, streamed, told
+from tests.services.gateway.resuming import (
+    RULES,
+    Told,
+    followed,
+    handed_over,
+    let_go,
+    resume,
+    running_session,
+    streamed,
+    told,
+)
 from tests.services.gateway.test_lifecycle import until
 
 
@@ -67,18 +77,12 @@ async def test_a_lapsed_session_is_taken_over_and_the_old_owner_follows(
 ) -> None:
     seeded = "seed" in fields or fields["temperature"] == 0
     expected = await streamed(gateway, **fields) if seeded else None
-    gateway.peers.held = {rounds: asyncio.Event()}
-    running = asyncio.create_task(streamed(gateway, **fields))
-    session = await running_session(gateway, rounds)
-    await let_go(gateway, session)
-    taken = told(await resume(other, session))
-    gateway.peers.held[rounds].set()
-    answer = await running
+    taken, answer = await handed_over(gateway, other, rounds, **fields)
     assert (answer.text, answer.finish, answer.account) == (taken.text, taken.finish, taken.account)
     if expected is not None:
         assert (answer.text, answer.finish, answer.account) == (expected.text, expected.finish, expected.account)
     assert await other.metric("adasd_gateway_take_overs_total") == 1
-    assert (await gateway.client.get(f"/v1/sessions/{session}")).json()["epoch"] == 2
+    assert (await gateway.client.get(f"/v1/sessions/{taken.session}")).json()["epoch"] == 2
 
 
 @pytest.mark.parametrize("seed", range(4))

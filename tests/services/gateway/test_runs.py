@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from itertools import pairwise
 from typing import Any
@@ -16,14 +15,15 @@ from adasd.core.messages import Timing
 from adasd.core.progress import Counters, GenerationState
 from adasd.core.prospects import Prospects
 from adasd.core.stopping import stopping_rule
-from adasd.core.types import Draft, DraftPlan, SamplingParams, Verdict
+from adasd.core.types import Draft, DraftPlan, SamplingParams
+from adasd.core.verdicts import Verdict
 from adasd.core.worth import ENTROPY_NODES, Worth
 from services.gateway.costs import LiveCosts, RoundWatch
 from services.gateway.request import GenerationRequest
 from services.gateway.runs import BURST_SECONDS, MOST, RunLength
 from services.gateway.text import ChatText
 from tests.services.gateway.conftest import Gateway, gateway_of
-from tests.services.gateway.resuming import Told, let_go, resume, running_session, streamed, told
+from tests.services.gateway.resuming import Told, handed_over, streamed
 
 DEAR = CostProfile("dear", 30.0, 30.0, NOMINAL.verify)
 OFF: dict[str, Any] = {"seed": 3, "speculation": {"stopping": "off"}}
@@ -107,14 +107,7 @@ async def test_log_probabilities_come_with_every_token_of_a_run(gateway: Gateway
 async def test_a_stream_is_taken_over_between_runs(gateway: Gateway, running: Gateway, held: int) -> None:
     """By a gateway that takes its rounds one by one, and back."""
     expected = await streamed(gateway, **OFF)
-    running.peers.held = {held: asyncio.Event()}
-    first = asyncio.create_task(streamed(running, **OFF))
-    session = await running_session(running, held)
-    await let_go(running, session)
-    rest = told(await resume(gateway, session))
-    running.peers.held[held].set()
-    lost = await first
-    for answer in (rest, lost):
+    for answer in await handed_over(running, gateway, held, **OFF):
         assert (answer.text, answer.finish, answer.account) == (expected.text, expected.finish, expected.account)
 
 
