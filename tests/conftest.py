@@ -12,6 +12,8 @@ from hypothesis import settings
 
 from adasd.state.embedded import EmbeddedRedis
 
+os.environ.setdefault("GOMP_SPINCOUNT", "0")  # threads that wait would keep other workers' tests from the cores
+
 pytest_plugins = ["tests.elsewhere"]
 
 settings.register_profile("whatever the machine", deadline=None)

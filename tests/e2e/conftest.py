@@ -151,7 +151,7 @@ def stranger(tmp_path_factory: pytest.TempPathFactory, redis_url: str, toy_token
     yield from serve(tmp_path_factory.mktemp("stranger"), redis_url, DRAFTS["stranger"], TOY, toy_tokenizer)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory, redis_url: str) -> Iterator[Served]:
     """The demo pair."""
     from adasd.runtime.pair import ensure_demo_pair

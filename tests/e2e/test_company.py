@@ -45,14 +45,3 @@ def test_a_text_is_the_same_alone_and_in_company(between: Served, kind: str) -> 
     requests = [asked(number) for number in range(COMPANY - 1)] + [asked(COMPANY, **KINDS[kind])]
     alone = outcome(between.answer(**requests[-1]))
     assert together(between, requests)[-1] == alone
-
-
-@pytest.mark.pair
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["coupled", "penalties, coupled"])
-def test_a_text_of_the_demo_pair_is_the_same_alone_and_in_company(pair: Served, kind: str) -> None:
-    """Of other rules this is promised only while a drafter answers in time, which a busy machine does not promise."""
-    others = [asked(number, max_tokens=12) for number in range(COMPANY - 1)]
-    request = asked(COMPANY, **{**KINDS[kind], "max_tokens": 12})
-    alone = outcome(pair.answer(**request))
-    assert together(pair, [*others, request])[-1] == alone

@@ -151,7 +151,7 @@ def pair() -> dict[str, Subject]:
 @pytest.mark.pair
 @pytest.mark.slow
 @pytest.mark.parametrize("role", ["target", "draft"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_demo_pair_keeps_the_promise(pair: dict[str, Subject], role: str, seed: int) -> None:
     random = np.random.default_rng(seed)
     prompt = random.integers(0, 49152, 70).tolist()
