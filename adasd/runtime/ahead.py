@@ -19,7 +19,7 @@ from adasd.core.context import ContextHash
 from adasd.core.messages import ContextDelta, Timing, VerifyRequest
 from adasd.core.verdicts import Verdict
 from adasd.runtime.engine import Engine
-from adasd.runtime.jobs import at_end
+from adasd.runtime.jobs import is_last
 
 MEMORY = 16
 """Rounds that a habit remembers."""
@@ -140,6 +140,7 @@ class RunAhead:
             lambda replica, verdict, timing: self._go_on(
                 question, verdict, timing, replica.context_hash(question.context.session)
             ),
+            lambda verdict: is_last(question, verdict, self._engine.eos_ids),
         )
 
     def close(self) -> None:
@@ -167,15 +168,11 @@ class RunAhead:
 
     def _go_on(self, question: VerifyRequest, verdict: Verdict, timing: Timing, hash_: ContextHash) -> None:
         """The question is answered; on the device thread, unless it is answered at once. hash_: of the context now."""
-        if len(question.draft) or self._at_end(question, verdict):
+        if len(question.draft) or is_last(question, verdict, self._engine.eos_ids) or self._cancelled():
             return
         self._foreseen, self._answered_at = Foreseen.after(question, verdict, hash_), time.perf_counter()
         if question.next_round == "plain" or self._habit.pays(timing.forward / max(1, timing.forwards)):
             self._begin(self._foreseen)
-
-    def _at_end(self, question: VerifyRequest, verdict: Verdict) -> bool:
-        ended = at_end(verdict, question.sampling, self._engine.eos_ids)
-        return ended or question.next_round == "none" or self._cancelled()
 
     def _begin(self, foreseen: Foreseen) -> None:
         self._begun = begun = Begun(foreseen)
@@ -187,7 +184,8 @@ class RunAhead:
                     self._engine.expect()
                 return
             told = begun.told()
-            self._engine.answer(answer, told)
+            last = told is not None and is_last(begun.question, told[0], self._engine.eos_ids)
+            self._engine.answer(answer, told, last)
             if told is not None:
                 self._go_on(begun.question, *told, foreseen.hash.after(told[0].tokens))
 

@@ -32,6 +32,10 @@ def _nothing(replica: Replica[Any], result: Any, timing: Timing) -> None:
     pass
 
 
+def _not_known(result: Any) -> bool:
+    return False
+
+
 class Engine:
     """Steps a replica's batcher on the device thread while there are jobs; other calls come between two steps.
 
@@ -61,11 +65,12 @@ class Engine:
         work: Work[T],
         cancelled: Callable[[], bool],
         then: Callable[[Replica[Any], T, Timing], None] = _nothing,
+        last: Callable[[T], bool] = _not_known,
     ) -> tuple[T, Timing]:
         """The job's result. Raises its error, Overloaded, ServiceUnavailable once the device is shut down.
 
         Cancelling the awaiting task drops the job before its next pass; so does `cancelled`. then: what else to do with
-        the result, on the device thread, before it is told.
+        the result, on the device thread, before it is told. last: whether it is the last that its session asks for.
         """
         if self._in_hand >= self._capacity:
             raise Overloaded(f"{self._in_hand} messages are in hand")
@@ -75,7 +80,7 @@ class Engine:
             if isinstance(result, BaseException):
                 self.answer(answer, result)
             else:
-                self.answer(answer, (result, timing))
+                self.answer(answer, (result, timing), last(result))
                 then(self._replica, result, timing)
 
         self._in_hand += 1
@@ -94,9 +99,12 @@ class Engine:
         if idle:
             self._again()
 
-    def answer(self, waiting: asyncio.Future[Any], answer: Any) -> None:
-        """Tell who waits for a job, once the step that is under way has ended; on the device thread."""
-        self.expect()
+    def answer(self, waiting: asyncio.Future[Any], answer: Any, last: bool = False) -> None:
+        """Tell who waits for a job, once the step that is under way has ended; on the device thread. last: nobody will
+        ask again, so that no pass waits for it.
+        """
+        if not last:
+            self.expect()
         self._answers.append((waiting, answer))
 
     def expect(self) -> None:

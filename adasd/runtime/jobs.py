@@ -108,6 +108,11 @@ def at_end(verdict: Verdict, sampling: SamplingParams, eos_ids: Collection[int])
     return not sampling.ignore_eos and verdict.tokens[-1] in eos_ids
 
 
+def is_last(request: VerifyRequest, verdict: Verdict, eos_ids: Collection[int]) -> bool:
+    """Whether no question will follow this answer, as far as a verifier can tell: stop strings are the gateway's."""
+    return request.next_round == "none" or at_end(verdict, request.sampling, eos_ids)
+
+
 def _judge(sessions: Sessions, info: ModelInfo, request: VerifyRequest, known: Sequence[int]) -> Steps[Verdict]:
     """One block: one pass over what the KV lacks and the candidates, then the acceptance rule."""
     sampling, draft, rows = request.sampling, request.draft, len(request.draft) + 1

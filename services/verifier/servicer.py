@@ -10,6 +10,7 @@ from adasd.core.messages import ModelInfo, Timing, VerifyReply, VerifyRequest
 from adasd.core.verdicts import Verdict
 from adasd.core.verification import verification
 from adasd.runtime.ahead import Habit, RunAhead
+from adasd.runtime.jobs import is_last
 from services.replica.checks import check_context, check_draft, check_state
 from services.replica.hosting import Generation, ReplicaHost
 
@@ -41,7 +42,11 @@ class VerifierServicer:
         """How a stream's rounds are asked for."""
         engine = self._host.engine
         if self._habit is None:
-            yield lambda request: engine.run(lambda replica: replica.verify_steps(request), generation.cancelled)
+            yield lambda request: engine.run(
+                lambda replica: replica.verify_steps(request),
+                generation.cancelled,
+                last=lambda verdict: is_last(request, verdict, engine.eos_ids),
+            )
             return
         ahead = RunAhead(engine, self._habit, generation.cancelled, self._host.metrics.begun_ahead)
         try:

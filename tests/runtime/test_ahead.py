@@ -283,3 +283,31 @@ async def test_closing_the_device_leaves_nobody_waiting_for_a_begun_round() -> N
     assert isinstance(ended, tuple | AdasdError)
     with pytest.raises(AdasdError):
         await ahead.ask(stream.question())
+
+
+@contextmanager
+def expected(engine: Engine) -> Iterator[list[int]]:
+    """One entry for each session that passes wait for."""
+    sessions = list[int]()
+    engine.expect = lambda: sessions.append(1)  # type: ignore[method-assign]
+    yield sessions
+
+
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("ends", ["by its limit", "by EOS", "not yet"])
+async def test_no_pass_waits_for_a_session_that_will_not_ask_again(begun: bool, ends: str) -> None:
+    hint: NextRound = "plain" if begun else "unknown"
+    held = replica(delay_ms=10, eos_bias=99.0 if ends == "by EOS" else -np.inf)
+    stream = Stream(sampling=SamplingParams(seed=7, ignore_eos=ends != "by EOS"))
+    async with DeviceThread() as device:
+        engine = Engine(device, held, 8)
+        with expected(engine) as sessions:
+            ahead = Ahead(engine, Habit(misses=1.0))
+            rounds = 1 if ends == "by EOS" else 3
+            for number in range(rounds):
+                last = ends == "by its limit" and number == rounds - 1
+                verdict, _ = await ahead.ask(stream.question(next_round="none" if last else hint))
+                stream.context.extend(verdict.tokens)
+        assert ahead.outcomes == [True] * (rounds - 1) * begun
+        assert len(sessions) == rounds - (ends != "not yet")
+        ahead.ended = True
