@@ -21,7 +21,7 @@ ProposeBlock = Callable[[Context, DraftPlan], Draft]
 VerifyBlock = Callable[[Context, Draft, AcceptanceState], Verdict]
 
 
-def one_by_one() -> int:
+def one_by_one(foreseen: bool) -> int:
     """Every round by itself."""
     return 1
 
@@ -38,14 +38,15 @@ class Boundary(Protocol):
 class Controller:
     """How far the next round may draft. limit: committed length at which the text ends (max_tokens or context end).
 
-    copying: a second source of candidates, or None. runs: how many rounds without candidates to take at once.
+    copying: a second source of candidates, or None. runs: how many rounds without candidates to take at once, told
+    whether the text's end has stood before, so that it may soon be worth while to copy on from there.
     """
 
     stopping: StoppingRule
     verification: Verification
     limit: int
     copying: Copying | None = None
-    runs: Callable[[], int] = one_by_one
+    runs: Callable[[bool], int] = one_by_one
 
     def plan(self, state: GenerationState, context: Context) -> DraftPlan:
         """The first round has no candidates: the target's prefill gives the first token anyway, and nobody waits.
@@ -62,10 +63,10 @@ class Controller:
         return self._run(plan, room + 1)
 
     def _run(self, plan: DraftPlan, room: int) -> DraftPlan:
-        """As a run of at most `room` rounds, if there are no candidates and copies may not soon be worth while."""
-        if plan.max_candidates or plan.foreseen is not None:
+        """As a run of at most `room` rounds, if there are no candidates."""
+        if plan.max_candidates:
             return plan
-        rounds = min(self.runs(), room)
+        rounds = min(self.runs(plan.foreseen is not None), room)
         return plan if rounds <= 1 else replace(plan, rounds=rounds)
 
 

@@ -169,17 +169,19 @@ class CostMeter:
         aged = ((rows, average.aged(memory)) for rows, average in self.shape.items())
         return {rows: average for rows, average in aged if average.weight > FORGOTTEN}
 
-    def profile(self) -> CostProfile:
-        """The costs now."""
+    def profile(self, apart: float = 0.0) -> CostProfile:
+        """The costs now. apart: what a block with candidates costs beyond its passes, which rounds without them, taken
+        together, do not.
+        """
         running = round(self.sessions.otherwise(1.0))
         together = min(running, max(1, round(self.together.otherwise(running))))
         return CostProfile(
             version="live",
             fixed=self.fixed.otherwise(0.0),
             draft=self._draft(running),
-            verify=self._verify_table(running, together),
+            verify=_dearer(self._verify_table(running, together), apart),
             commit=self.commit.otherwise(self.prior.commit),
-            copied=self._copied_table(running),
+            copied=_dearer(self._copied_table(running), apart),
             reading=self._reading(running),
         )
 
@@ -241,6 +243,11 @@ class CostMeter:
             return grown
         proportional = known[0] * every / rows[0]
         return np.where(place == 0, proportional, np.where(place == len(rows), grown, known[below]))
+
+
+def _dearer(table: tuple[float, ...], seconds: float) -> tuple[float, ...]:
+    """All of it but the first entry, which has no candidates."""
+    return (table[0], *(entry + seconds for entry in table[1:])) if seconds else table
 
 
 def stated(costs: CostProfile, rows: IntArray) -> FloatArray:

@@ -99,7 +99,7 @@ class LiveCosts:
         """A `CostSource`."""
         if self._added >= REFRESH_ROUNDS or (self._added and time.monotonic() >= self._due):
             self.digest()
-            self._profile, self._added = self._meter.profile(), 0
+            self._profile, self._added = self._meter.profile(self.runs.apart()), 0
             self._due = time.monotonic() + REFRESH_SECONDS
         return self._profile
 

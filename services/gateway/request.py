@@ -59,7 +59,7 @@ class GenerationRequest:
             return "none"
         return "plain" if isinstance(self.stopping, Off) else "unknown"
 
-    def controller(self, runs: Callable[[], int] = one_by_one) -> Controller:
+    def controller(self, runs: Callable[[bool], int] = one_by_one) -> Controller:
         """How far each round may draft. runs: as of `Controller`."""
         copying = copying_for(self.stopping, self.eos_ids, self.copying)
         return Controller(self.stopping, verification(self.acceptance), self.limit, copying, runs)

@@ -11,8 +11,8 @@ SHARE = 1 / 20
 """Of the time of a run's passes, what its message may take beside them."""
 BURST_SECONDS = 0.75
 """That a reader may wait for tokens which come together: three or four of them at the pace of reading."""
-HORIZON = 64
-"""Messages that the averages remember."""
+HORIZON, LOAD_HORIZON = 64, 16
+"""Messages that the averages remember. Load comes and goes faster than what a message costs."""
 
 
 class RunLength:
@@ -24,10 +24,24 @@ class RunLength:
 
     def __init__(self, stated: int | None = None) -> None:
         self._stated = stated
-        self._message, self._pass = Average(), Average()
+        self._message, self._pass, self._company = Average(), Average(), Average()
 
-    def __call__(self) -> int:
-        """How many rounds to ask for."""
+    def __call__(self, foreseen: bool = False) -> int:
+        """How many rounds to ask for. foreseen: the text may soon be copied on from, which a run cannot; among others
+        that is rarely worth a message of its own.
+        """
+        alone = 2.0 * self.apart() <= self._pass.value
+        return 1 if foreseen and alone else self._length()
+
+    def apart(self) -> float:
+        """Seconds, of all sessions together, that a message costs which comes while others are in a run: their pass
+        waits for its session, or that session misses the pass. 0 where nobody takes runs.
+        """
+        if self._length() == 1:
+            return 0.0
+        return min(self._pass.value, self._message.value * max(0.0, self._company.value - 1.0))
+
+    def _length(self) -> int:
         if self._stated is not None:
             return self._stated
         if not self._pass.value:
@@ -49,3 +63,4 @@ class RunLength:
         message = 0.0 if hidden else max(0.0, seconds - timing.whole + timing.ahead)
         self._message = self._message.add(message, HORIZON)
         self._pass = self._pass.add(timing.forward / timing.forwards, HORIZON)
+        self._company = self._company.add(timing.sessions / timing.forwards, LOAD_HORIZON)

@@ -87,7 +87,7 @@ class Session:
         """Whether it may begin with what other sessions found: not where its text depends on that and is seeded."""
         return self.cost_profile is None
 
-    def controller(self, runs: Callable[[], int]) -> Controller:
+    def controller(self, runs: Callable[[bool], int]) -> Controller:
         """How far each round may draft. runs: as of `Controller`; heeded where no text could depend on it."""
         return self.generation.controller(runs if self.learns_from_others else one_by_one)
 

@@ -128,7 +128,7 @@ def test_where_the_text_may_soon_be_copied_rounds_are_single(prompt: tuple[int, 
     steep = CostProfile("steep", 30.0, 30.0, tuple(0.1 * 9**rows for rows in range(21)))
     rule = stopping_rule("marginal", None, lambda: steep)
     asked = bytes(16), prompt, SamplingParams(), rule, "exact", 9, 99, frozenset[int](), ()
-    controller = GenerationRequest(*asked, seeded=False, copying=True).controller(lambda: 3)
+    controller = GenerationRequest(*asked, seeded=False, copying=True).controller(lambda foreseen: 1 if foreseen else 3)
     state = GenerationState(counters=Counters(rounds=1))
     assert controller.plan(state, Context(prompt)).rounds == rounds
     assert controller.plan(GenerationState(), Context(prompt)).rounds == 1, "the prompt's own"
@@ -143,9 +143,11 @@ def test_what_a_run_teaches_is_what_its_rounds_would() -> None:
     assert (run.tokens, run.work, run.idle) == (pytest.approx(single.tokens), pytest.approx(single.work), 4)
 
 
-def answered(length: RunLength, message: float, pass_: float, rounds: int = 1, ahead: float = 0.0) -> int:
+def answered(
+    length: RunLength, message: float, pass_: float, rounds: int = 1, ahead: float = 0.0, sessions: int = 1
+) -> int:
     for _ in range(64):
-        told = Timing(rounds, 0.0, rounds * pass_, 0.0, rounds, rounds, ahead)
+        told = Timing(rounds, 0.0, rounds * pass_, 0.0, sessions * rounds, rounds, ahead)
         length.answered(rounds * pass_ - ahead + message, told)
     return length()
 
@@ -166,6 +168,34 @@ def test_a_message_that_the_model_did_not_wait_for_costs_nothing() -> None:
     """Its rounds were begun ahead, and went on when they were asked for; or had ended, and then it did wait."""
     assert answered(RunLength(), 0.01, 0.01, ahead=0.004) == 1
     assert answered(RunLength(), 0.01, 0.01, ahead=0.01) == MOST
+
+
+@pytest.mark.parametrize(("sessions", "cost"), [(1, 0.0), (3, 0.008), (8, 0.02)])
+def test_a_message_of_its_own_holds_all_others_up_or_loses_its_session_a_pass(sessions: int, cost: float) -> None:
+    """Then it takes more than the text's end having stood before."""
+    length = RunLength()
+    assert answered(length, 0.004, 0.02, sessions=sessions) == 4
+    assert length.apart() == pytest.approx(cost)
+    assert length(foreseen=True) == (4 if sessions == 8 else 1)
+
+
+def test_where_nobody_takes_runs_a_message_holds_nobody_up() -> None:
+    length = RunLength()
+    assert answered(length, 0.0005, 0.02, sessions=8) == 1
+    assert length.apart() == 0.0
+
+
+def test_candidates_have_to_earn_what_their_message_costs_the_others() -> None:
+    costs, alone = LiveCosts(), LiveCosts()
+    for one, sessions in ((costs, 8), (alone, 1)):
+        watch = RoundWatch(one)
+        for _ in range(40):
+            watch.verified(0.024, Timing(1, 0.0, 0.02, 0.0, sessions, sessions), 0)
+    assert costs.runs.apart() == pytest.approx(0.02)
+    for tables in ("verify", "copied"):
+        here, there = (getattr(one.profile(), tables) for one in (costs, alone))
+        assert here[0] == pytest.approx(there[0], rel=0.01)
+        assert here[1] > there[1] + 0.015
 
 
 def test_a_stated_length_stands() -> None:
