@@ -11,6 +11,8 @@ SHARE = 1 / 20
 """Of the time of a run's passes, what its message may take beside them."""
 BURST_SECONDS = 0.75
 """That a reader may wait for tokens which come together: three or four of them at the pace of reading."""
+WORTH_WAITING = 1 / 8
+"""Of a pass, what a message may cost others so that copies are waited for round by round: few of those rounds bring any."""
 HORIZON, LOAD_HORIZON = 64, 16
 """Messages that the averages remember. Load comes and goes faster than what a message costs."""
 
@@ -27,11 +29,9 @@ class RunLength:
         self._message, self._pass, self._company = Average(), Average(), Average()
 
     def __call__(self, foreseen: bool = False) -> int:
-        """How many rounds to ask for. foreseen: the text may soon be copied on from, which a run cannot; among others
-        that is rarely worth a message of its own.
-        """
-        alone = 2.0 * self.apart() <= self._pass.value
-        return 1 if foreseen and alone else self._length()
+        """How many rounds to ask for. foreseen: the text may soon be copied on from, which a run cannot."""
+        waits = foreseen and self.apart() <= WORTH_WAITING * self._pass.value
+        return 1 if waits else self._length()
 
     def apart(self) -> float:
         """Seconds, of all sessions together, that a message costs which comes while others are in a run: their pass
