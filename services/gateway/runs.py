@@ -12,7 +12,8 @@ SHARE = 1 / 20
 BURST_SECONDS = 0.75
 """That a reader may wait for tokens which come together: three or four of them at the pace of reading."""
 WORTH_WAITING = 1 / 8
-"""Of a pass, what a message may cost others so that copies are waited for round by round: few of those rounds bring any."""
+"""Of a pass, what a message may cost others so that copies are waited for round by round: few of those rounds bring
+any."""
 HORIZON, LOAD_HORIZON = 64, 16
 """Messages that the averages remember. Load comes and goes faster than what a message costs."""
 
