@@ -11,9 +11,8 @@ SHARE = 1 / 20
 """Of the time of a run's passes, what its message may take beside them."""
 BURST_SECONDS = 0.75
 """That a reader may wait for tokens which come together: three or four of them at the pace of reading."""
-WORTH_WAITING = 1 / 8
-"""Of a pass, what a message may cost others so that copies are waited for round by round: few of those rounds bring
-any."""
+ALONE = 1.5
+"""Sessions in an average pass, below which one counts as being by itself."""
 HORIZON, LOAD_HORIZON = 64, 16
 """Messages that the averages remember. Load comes and goes faster than what a message costs."""
 
@@ -30,17 +29,17 @@ class RunLength:
         self._message, self._pass, self._company = Average(), Average(), Average()
 
     def __call__(self, foreseen: bool = False) -> int:
-        """How many rounds to ask for. foreseen: the text may soon be copied on from, which a run cannot."""
-        waits = foreseen and self.apart() <= WORTH_WAITING * self._pass.value
-        return 1 if waits else self._length()
+        """How many rounds to ask for. foreseen: the text may soon be copied on from, which a run cannot; only a session
+        by itself waits for that round by round.
+        """
+        return 1 if foreseen and self._company.value < ALONE else self._length()
 
     def apart(self) -> float:
-        """Seconds, of all sessions together, that a message costs which comes while others are in a run: their pass
-        waits for its session, or that session misses the pass. 0 where nobody takes runs.
+        """Seconds that a message costs which comes while others are in a run: its session misses a pass of theirs, or
+        that waits for it. 0 where nobody takes runs, and for a session by itself.
         """
-        if self._length() == 1:
-            return 0.0
-        return min(self._pass.value, self._message.value * max(0.0, self._company.value - 1.0))
+        others = min(1.0, max(0.0, self._company.value - 1.0))
+        return others * self._pass.value if self._length() > 1 else 0.0
 
     def _length(self) -> int:
         if self._stated is not None:
