@@ -158,8 +158,7 @@ class RoundWatch:
         if self._prefill:
             self._costs.prefilled(timing.forward, timing.tokens)
         else:
-            if candidates == 0:
-                self._costs.runs.answered(seconds, timing)
+            self._costs.runs.answered(seconds, timing, rounds, candidates)
             hides = _unseen if candidates == 0 and self._costs.runs_ahead else _seen
             own, pass_ = hides(seconds, timing) / rounds, (sessions, rows, running)
             self._costs.add(Observation(candidates, own, 0.0, drafting, work, steps, *pass_, copied, served, read))

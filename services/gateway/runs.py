@@ -15,6 +15,8 @@ ALONE = 1.5
 """Sessions in an average pass, below which one counts as being by itself."""
 HORIZON, LOAD_HORIZON = 64, 16
 """Messages that the averages remember. Load comes and goes faster than what a message costs."""
+ROUNDS = 128
+"""Of all sessions, of which the share of those in runs is known."""
 
 
 class RunLength:
@@ -27,6 +29,7 @@ class RunLength:
     def __init__(self, stated: int | None = None) -> None:
         self._stated = stated
         self._message, self._pass, self._company = Average(), Average(), Average()
+        self._in_runs = 0.0
 
     def __call__(self, foreseen: bool = False) -> int:
         """How many rounds to ask for. foreseen: the text may soon be copied on from, which a run cannot; only a session
@@ -36,10 +39,10 @@ class RunLength:
 
     def apart(self) -> float:
         """Seconds that a message costs which comes while others are in a run: its session misses a pass of theirs, or
-        that waits for it. 0 where nobody takes runs, and for a session by itself.
+        that waits for it. By how many rounds are taken in runs; nothing for a session by itself.
         """
         others = min(1.0, max(0.0, self._company.value - 1.0))
-        return others * self._pass.value if self._length() > 1 else 0.0
+        return self._in_runs * others * self._pass.value
 
     def _length(self) -> int:
         if self._stated is not None:
@@ -53,11 +56,13 @@ class RunLength:
             length *= 2
         return length
 
-    def answered(self, seconds: float, timing: Timing) -> None:
-        """Rounds without candidates were, after so long. Where one was begun before it was asked for and went on when
-        it was, the model did not wait for the message.
+    def answered(self, seconds: float, timing: Timing, rounds: int, candidates: int = 0) -> None:
+        """So many rounds were, after so long. Where they were begun before they were asked for and went on when they
+        were, the model did not wait for the message.
         """
-        if not timing.forwards:
+        kept = (1.0 - 1.0 / ROUNDS) ** rounds
+        self._in_runs = kept * self._in_runs + (1.0 - kept) * (rounds > 1)
+        if candidates or not timing.forwards:
             return
         hidden = 0.0 < timing.ahead < timing.whole
         message = 0.0 if hidden else max(0.0, seconds - timing.whole + timing.ahead)

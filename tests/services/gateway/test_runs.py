@@ -148,7 +148,7 @@ def answered(
 ) -> int:
     for _ in range(64):
         told = Timing(rounds, 0.0, rounds * pass_, 0.0, sessions * rounds, rounds, ahead)
-        length.answered(rounds * pass_ - ahead + message, told)
+        length.answered(rounds * pass_ - ahead + message, told, rounds)
     return length()
 
 
@@ -171,27 +171,35 @@ def test_a_message_that_the_model_did_not_wait_for_costs_nothing() -> None:
 
 
 @pytest.mark.parametrize(("sessions", "cost"), [(1, 0.0), (2, 0.02), (8, 0.02)])
-def test_a_message_of_its_own_costs_a_pass_of_the_others(sessions: int, cost: float) -> None:
+def test_a_message_of_its_own_costs_a_pass_of_others_who_are_in_runs(sessions: int, cost: float) -> None:
     """So only a session by itself waits round by round for copies that may come."""
     length = RunLength()
-    assert answered(length, 0.002, 0.02, sessions=sessions) == 2
-    assert length.apart() == pytest.approx(cost)
+    assert answered(length, 0.0015, 0.02, rounds=8, sessions=sessions) == 2
+    assert length.apart() == pytest.approx(cost, rel=0.03)
     assert length(foreseen=True) == (1 if sessions == 1 else 2)
 
 
-def test_where_nobody_takes_runs_a_message_holds_nobody_up() -> None:
+def test_where_others_have_candidates_too_a_message_costs_them_nothing() -> None:
+    """Else nobody would begin, though all together gain."""
     length = RunLength()
-    assert answered(length, 0.0005, 0.02, sessions=8) == 1
-    assert length.apart() == 0.0
+    assert answered(length, 0.0035, 0.02, rounds=8, sessions=8) == 4
+    charged = [length.apart()]
+    for _ in range(400):
+        length.answered(0.03, Timing(1, 0.0, 0.02, 0.0, 8, 32), 1, candidates=3)
+        charged.append(length.apart())
+    assert charged == sorted(charged, reverse=True)
+    assert charged[0] > 0.019
+    assert charged[-1] < 0.001
+    assert length() == 4
 
 
 def test_candidates_have_to_earn_what_their_message_costs_the_others() -> None:
     costs, alone = LiveCosts(), LiveCosts()
     for one, sessions in ((costs, 8), (alone, 1)):
         watch = RoundWatch(one)
-        for _ in range(40):
-            watch.verified(0.024, Timing(1, 0.0, 0.02, 0.0, sessions, sessions), 0)
-    assert costs.runs.apart() == pytest.approx(0.02)
+        for _ in range(160):
+            watch.verified(0.084, Timing(4, 0.0, 0.08, 0.0, 4 * sessions, 4 * sessions), 0, rounds=4)
+    assert costs.runs.apart() == pytest.approx(0.02, rel=0.01)
     for tables in ("verify", "copied"):
         here, there = (getattr(one.profile(), tables) for one in (costs, alone))
         assert here[0] == pytest.approx(there[0], rel=0.01)
