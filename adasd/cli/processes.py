@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import random
 import signal
@@ -17,16 +18,21 @@ STOP_SECONDS = 15.0
 """How long a child may take to drain after SIGTERM before it is killed."""
 QUIET_PORTS = range(20_000, 32_000)
 """Below the ephemeral range of Linux and macOS."""
+PROCESSES = 61
+"""Among which they are dealt out: more than choose ports at a time, and a prime, so that neighbours by id differ."""
+_turns = itertools.count(random.randrange(len(QUIET_PORTS)))
 _PR_SET_PDEATHSIG = 1
 
 
 def free_port() -> int:
     """A TCP port of the loopback interface that nobody listens on, and that no outgoing connection will be given.
 
-    Ports that the system itself hands out are taken again by the time a child has started, or started anew.
+    Ports that the system itself hands out are taken again by the time a child has started, or started anew. For the same
+    reason processes that choose at the same time choose from ports of their own, each of them in turn.
     """
+    own = QUIET_PORTS[os.getpid() % PROCESSES :: PROCESSES]
     while True:
-        port = random.choice(QUIET_PORTS)
+        port = own[next(_turns) % len(own)]
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
