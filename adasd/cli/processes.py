@@ -27,8 +27,8 @@ _PR_SET_PDEATHSIG = 1
 def free_port() -> int:
     """A TCP port of the loopback interface that nobody listens on, and that no outgoing connection will be given.
 
-    Ports that the system itself hands out are taken again by the time a child has started, or started anew. For the same
-    reason processes that choose at the same time choose from ports of their own, each of them in turn.
+    Ports that the system itself hands out are taken again by the time a child has started, or started anew. So are
+    those of whoever chooses at the same time: processes choose from ports of their own, each of them in turn.
     """
     own = QUIET_PORTS[os.getpid() % PROCESSES :: PROCESSES]
     while True:
