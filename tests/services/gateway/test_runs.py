@@ -193,6 +193,14 @@ def test_where_others_have_candidates_too_a_message_costs_them_nothing() -> None
     assert length() == 4
 
 
+def test_blocks_say_nothing_of_what_a_message_without_candidates_takes() -> None:
+    costs = LiveCosts()
+    watch = RoundWatch(costs)
+    for candidates, seconds in [(0, 0.0201)] * 9 + [(3, 0.06)] * 90:
+        watch.verified(seconds, Timing(1, 0.0, 0.02, 0.0, 1, candidates + 1), candidates)
+    assert costs.runs() == 1
+
+
 def test_candidates_have_to_earn_what_their_message_costs_the_others() -> None:
     costs, alone = LiveCosts(), LiveCosts()
     for one, sessions in ((costs, 8), (alone, 1)):
