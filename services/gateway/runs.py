@@ -1,4 +1,7 @@
-"""How many rounds without candidates a session takes at once: a message costs the same for one as for several."""
+"""How many rounds without candidates a session takes at once, and what it costs the others not to.
+
+A message costs the same for one round as for several.
+"""
 
 from __future__ import annotations
 
