@@ -28,19 +28,29 @@ class Copying:
     rule: Marginal
     eos_ids: Collection[int]
 
-    def plan(self, drafted: DraftPlan, state: AcceptanceState, context: Context, room: int) -> DraftPlan:
-        """The better of a plan of the rule's and a block of what the text foresees; of at most `room` candidates."""
+    def plan(self, drafted: DraftPlan, state: AcceptanceState, context: Context, room: int, run: int = 1) -> DraftPlan:
+        """The best of a plan of the rule's, a block of what the text foresees, and such a block that begins a run.
+
+        room: candidates, at most. run: rounds.
+
+        They are compared over a run's time: what would be worth a message once is thought to be so again.
+        """
         foreseen = foresee(context.array, min(room, self.rule.window))
         if foreseen is None:
             return drafted
         drafted, worth = replace(drafted, foreseen=foreseen), drafted.worth
         if worth is None or worth.rate == 0.0:  # the worth of a probe knows no going rate
             worth = self.rule.worth(state.prospects)
-        copies, gain = worth.copied(state.prospects.foresight.standing(self._to_the_end(foreseen)))
+        standing = state.prospects.foresight.standing(self._to_the_end(foreseen))
         other = worth.gain(drafted.max_candidates) if drafted.decision == "draft" else 0.0
-        if gain <= other:
+        copies, gain = worth.copied(standing)
+        together, gain_of_all = worth.copied(standing, joined=True)
+        rounds = min(run, room + 1 - together)
+        if rounds <= 1 or gain_of_all <= rounds * gain:
+            together, gain_of_all, rounds = copies, gain, 1
+        if gain_of_all <= rounds * other:
             return drafted
-        return DraftPlan(copies, coupled=drafted.coupled, worth=worth, foreseen=foreseen, copies=True)
+        return DraftPlan(together, coupled=drafted.coupled, worth=worth, foreseen=foreseen, copies=True, rounds=rounds)
 
     def _to_the_end(self, foreseen: Foreseen) -> Foreseen:
         ends = [place for place, token in enumerate(foreseen.ids) if token in self.eos_ids]

@@ -26,8 +26,9 @@ class CostProfile:
     version: names these figures wherever a text depends on them. fixed: once for involving the drafter: network and
     queue. draft: a candidate. verify: by rows of the pass, from 1, never falling. commit: every round.
 
-    copied: as `verify`, where nobody waits for a drafter; by default the same. reading: an id of the context that the
-    drafter has to read before its first candidate, as far as somebody waits for that.
+    copied: as `verify`, where nobody waits for a drafter; by default the same. joined: as `copied`, of a block that
+    begins a run; by default the same. reading: an id of the context that the drafter has to read before its first
+    candidate, as far as somebody waits for that.
     """
 
     version: str
@@ -37,13 +38,14 @@ class CostProfile:
     commit: float = 0.0
     copied: tuple[float, ...] = ()
     reading: float = 0.0
+    joined: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("fixed", "draft", "commit", "reading"):
             seconds = getattr(self, name)
             _check(math.isfinite(seconds) and seconds >= 0.0, name, "must be finite and not negative")
         _check(len(self.verify) > 0, "verify", f"must have 1 to {MAX_ROWS} entries")
-        for name, table in (("verify", self.verify), ("copied", self.copied)):
+        for name, table in (("verify", self.verify), ("copied", self.copied), ("joined", self.joined)):
             _check(len(table) <= MAX_ROWS, name, f"must have 1 to {MAX_ROWS} entries")
             _check(
                 all(map(math.isfinite, table)) and min(table, default=1.0) > 0.0, name, "must be finite and positive"
@@ -72,6 +74,11 @@ class CostProfile:
         """As `rounds`, of candidates that no drafter is asked for."""
         return tuple(seconds + self.commit for seconds in _extended(self.copied or self.verify))
 
+    @cached_property
+    def joined_rounds(self) -> tuple[float, ...]:
+        """As `copied_rounds`, of a block that begins a run."""
+        return tuple(seconds + self.commit for seconds in _extended(self.joined)) if self.joined else self.copied_rounds
+
 
 def _extended(table: tuple[float, ...]) -> tuple[float, ...]:
     slope = (table[-1] - table[0]) / max(1, len(table) - 1)
@@ -83,7 +90,7 @@ def stated_profile(figures: Mapping[str, object]) -> CostProfile:
 
     Raises InvalidRequest naming the field.
     """
-    needed, optional = {"version", "fixed", "draft", "verify"}, {"commit", "copied", "reading"}
+    needed, optional = {"version", "fixed", "draft", "verify"}, {"commit", "copied", "reading", "joined"}
     missing, unknown = needed - figures.keys(), figures.keys() - needed - optional
     for name in sorted(missing | unknown):
         raise InvalidRequest(f"{name} of a cost profile is {'missing' if name in missing else 'unknown'}", name)
@@ -92,8 +99,8 @@ def stated_profile(figures: Mapping[str, object]) -> CostProfile:
         raise InvalidRequest("version of a cost profile must be letters and digits", "version")
     names = "fixed", "draft", "commit", "reading"
     fixed, draft, commit, reading = (_number(name, figures.get(name, 0.0)) for name in names)
-    verify, copied = (_table(name, figures.get(name, [])) for name in ("verify", "copied"))
-    return CostProfile(version, fixed, draft, verify, commit, copied, reading)
+    verify, copied, joined = (_table(name, figures.get(name, [])) for name in ("verify", "copied", "joined"))
+    return CostProfile(version, fixed, draft, verify, commit, copied, reading, joined)
 
 
 def _table(name: str, values: object) -> tuple[float, ...]:

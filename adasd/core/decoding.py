@@ -38,8 +38,8 @@ class Boundary(Protocol):
 class Controller:
     """How far the next round may draft. limit: committed length at which the text ends (max_tokens or context end).
 
-    copying: a second source of candidates, or None. runs: how many rounds without candidates to take at once, told
-    whether the text's end has stood before, so that it may soon be worth while to copy on from there.
+    copying: a second source of candidates, or None. runs: how many rounds to take at once, only the first with any;
+    told whether the text's end has stood before, so that it may soon be worth while to copy on.
     """
 
     stopping: StoppingRule
@@ -59,7 +59,7 @@ class Controller:
         plan = self.stopping.plan(state.acceptance, Outlook(context.base, context.generated, room)).limited(room)
         plan = replace(plan, coupled=True) if self.verification.coupled else plan
         if self.copying is not None:
-            plan = self.copying.plan(plan, state.acceptance, context, room)
+            plan = self.copying.plan(plan, state.acceptance, context, room, self.runs(True))
         return self._run(plan, room + 1)
 
     def _run(self, plan: DraftPlan, room: int) -> DraftPlan:

@@ -106,8 +106,8 @@ class VerifyRequest:
 
     state: packed AcceptanceState as of `base`. top_logprobs: of how many of the likeliest ids each token's entry in
     `Verdict.logprobs` tells beside its own; None wants no entries. next_round: a hint, by which the verifier may begin
-    it before it is asked for. rounds: how many to take at most, one after another, before answering; more than one only
-    without candidates. The answer to those is a run, perhaps a shorter one. Raises InvalidRequest.
+    it before it is asked for. rounds: how many to take at most, one after another, before answering; those after the
+    first have no candidates. The answer to several is a run, perhaps a shorter one. Raises InvalidRequest.
     """
 
     context: ContextDelta
@@ -123,8 +123,6 @@ class VerifyRequest:
     def __post_init__(self) -> None:
         if not 1 <= self.rounds <= MAX_ROUNDS:
             raise InvalidRequest(f"rounds must be within [1, {MAX_ROUNDS}], got {self.rounds}", "rounds")
-        if self.rounds > 1 and len(self.draft):
-            raise InvalidRequest("only rounds without candidates can be taken one after another", "rounds")
         if self.top_logprobs is not None and not 0 <= self.top_logprobs <= MAX_TOP_LOGPROBS:
             raise InvalidRequest(
                 f"top_logprobs must be within [0, {MAX_TOP_LOGPROBS}], got {self.top_logprobs}", "top_logprobs"

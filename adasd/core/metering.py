@@ -171,18 +171,20 @@ class CostMeter:
 
     def profile(self, apart: float = 0.0) -> CostProfile:
         """The costs now. apart: what a block with candidates costs beyond its passes, which rounds without them, taken
-        together, do not.
+        together, do not, and neither does a block that begins such a run.
         """
         running = round(self.sessions.otherwise(1.0))
         together = min(running, max(1, round(self.together.otherwise(running))))
+        copied = self._copied_table(running)
         return CostProfile(
             version="live",
             fixed=self.fixed.otherwise(0.0),
             draft=self._draft(running),
             verify=_dearer(self._verify_table(running, together), apart),
             commit=self.commit.otherwise(self.prior.commit),
-            copied=_dearer(self._copied_table(running), apart),
+            copied=_dearer(copied, apart),
             reading=self._reading(running),
+            joined=copied,
         )
 
     def _draft(self, running: int) -> float:

@@ -102,7 +102,7 @@ class Prospects:
             return self
         costs, rounds = plan.worth.costs, verdict.rounds
         share = 1.0 - (1.0 - 1.0 / RATE_ROUNDS) ** rounds
-        work = (costs.copied_rounds if draft.copied else costs.rounds)[len(draft)] / costs.rounds[0]
+        first = _spent(plan, draft) / costs.rounds[0]
         asked = plan.max_candidates > 0 and not draft.copied
         new = Prospects(
             taken=self.taken,
@@ -110,7 +110,7 @@ class Prospects:
             mean=self.mean,
             weight=self.weight,
             tokens=self.tokens + share * (len(verdict.tokens) / rounds - self.tokens),
-            work=self.work + share * (work - self.work),
+            work=self.work + share * ((first + rounds - 1) / rounds - self.work),
             idle=self.idle if asked else self.idle + rounds,
             promising=self.promising,
             begun=self.begun,
@@ -158,6 +158,14 @@ class Prospects:
         taken, refused = counts[:ENTROPY_NODES], counts[ENTROPY_NODES:]
         foresight = Foresight.unpack(packed[FORMER_BYTES:]) if len(packed) > FORMER_BYTES else Foresight()
         return cls(taken, refused, mean, weight, tokens, work, idle, bool(promising), bool(begun), foresight)
+
+
+def _spent(plan: DraftPlan, draft: Draft) -> float:
+    """Seconds of a plan's first round, as they were weighed."""
+    assert plan.worth is not None, "nothing is learned from a plan that weighs nothing"
+    costs = plan.worth.costs
+    copied = costs.joined_rounds if plan.rounds > 1 else costs.copied_rounds
+    return (copied if draft.copied else costs.rounds)[len(draft)]
 
 
 def _density(counts: _Counts) -> FloatArray:

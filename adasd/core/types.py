@@ -145,7 +145,7 @@ class DraftPlan:
     worth: what candidates earn and cost, for a rule that weighs it (`marginal`); None takes what comes.
     foreseen: what the text foresees of itself, where that is asked; the drafter is not told.
     copies: the candidates are the first `max_candidates` ids foreseen, and no drafter is asked.
-    rounds: as of `VerifyRequest`, where there are no candidates; nobody plans again in between.
+    rounds: as of `VerifyRequest`; nobody plans again in between.
     """
 
     max_candidates: int

@@ -46,10 +46,10 @@ class TokenLogprobs:
 class Verdict:
     """The verifier's answer to one block: tokens = accepted candidates, then the emitted token unless cut away.
 
-    Or to a run, rounds without candidates one after another: the tokens that they emitted.
+    Or to a run, a block or none and then rounds without candidates, one after another: all their tokens.
 
     judgements: one per judged candidate, i.e. up to and including the first rejection.
-    logprobs: one per token; empty if nobody asked.
+    logprobs: one per token; empty if nobody asked. emission: of a run, how the last of all came about.
     """
 
     tokens: tuple[int, ...]
@@ -64,14 +64,22 @@ class Verdict:
         return max(1, len(self.tokens) - self.accepted)
 
     def then(self, further: Verdict) -> Verdict:
-        """A run and the round after it, neither with candidates."""
-        return Verdict(self.tokens + further.tokens, 0, "bonus", (), self.logprobs + further.logprobs)
+        """This and the round after it, which had no candidates."""
+        tokens, logprobs = self.tokens + further.tokens, self.logprobs + further.logprobs
+        return Verdict(tokens, self.accepted, further.emission, self.judgements, logprobs)
 
     def cut(self, length: int) -> Verdict:
         """The verdict if the block, or the run, ended after `length` of its tokens."""
         if length >= len(self.tokens):
             return self
-        if self.rounds > 1:
-            return Verdict(self.tokens[:length], 0, "bonus", (), self.logprobs[:length])
         accepted = min(self.accepted, length)
+        if length > accepted:
+            return Verdict(
+                self.tokens[:length], accepted, self._emitted(length), self.judgements, self.logprobs[:length]
+            )
         return Verdict(self.tokens[:length], accepted, "none", self.judgements[:accepted], self.logprobs[:length])
+
+    def _emitted(self, length: int) -> Emission:
+        """How the last of so many tokens came about, more than were accepted."""
+        rejected = bool(self.judgements) and not self.judgements[-1].accepted
+        return "recovered" if rejected and length == self.accepted + 1 else "bonus"

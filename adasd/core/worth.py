@@ -84,9 +84,11 @@ class Worth:
             best = max(best, earned - self.rate * (rounds[length] - rounds[0]))
         return best
 
-    def copied(self, standing: Sequence[float]) -> tuple[int, float]:
-        """How many candidates to copy, and their `gain`. standing: by their number, that all of them stand."""
-        rounds = self.costs.copied_rounds
+    def copied(self, standing: Sequence[float], joined: bool = False) -> tuple[int, float]:
+        """How many candidates to copy, and their `gain`. standing: by their number, that all of them stand. joined:
+        they begin a run.
+        """
+        rounds = self.costs.joined_rounds if joined else self.costs.copied_rounds
         gains = (earned - self.rate * (rounds[k] - rounds[0]) for k, earned in enumerate(accumulate(standing), 1))
         return max(enumerate(gains, 1), key=lambda choice: choice[1])
 

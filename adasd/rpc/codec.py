@@ -122,7 +122,8 @@ def encode_verify_request(request: VerifyRequest) -> verifier_pb2.VerifyRequest:
         round=request.round_number,
         top_logprobs=request.top_logprobs,
         next_round=_NEXT_ROUNDS[request.next_round],
-        rounds=request.rounds,
+        rounds=0 if len(request.draft) else request.rounds,
+        further=request.rounds - 1 if len(request.draft) else 0,
     )
 
 
@@ -137,7 +138,7 @@ def decode_verify_request(message: verifier_pb2.VerifyRequest) -> VerifyRequest:
         round_number=message.round,
         top_logprobs=message.top_logprobs if message.HasField("top_logprobs") else None,
         next_round=_NEXT_ROUND_NAMES.get(message.next_round, "unknown"),
-        rounds=message.rounds or 1,
+        rounds=(message.rounds or 1) + message.further,
     )
 
 
@@ -160,7 +161,7 @@ def decode_verify_reply(message: verifier_pb2.VerifyReply) -> VerifyReply:
     emission = _EMISSION_NAMES.get(message.emission)
     emitted = 0 if emission == "none" else 1
     tokens = tuple(unpack_ids(message.tokens)) if len(message.tokens) % ID_BYTES == 0 else ()
-    run = emission == "bonus" and not message.accepted and len(tokens) > 1
+    run = emission == "bonus" and len(tokens) > message.accepted + 1
     if emission is None or (len(tokens) != message.accepted + emitted and not run):
         raise AdasdError(
             f"a verdict with {message.accepted} accepted candidates and {len(message.tokens)} bytes of ids"

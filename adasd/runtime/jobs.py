@@ -79,8 +79,8 @@ def draft_steps(sessions: Sessions, info: ModelInfo, request: DraftRequest) -> S
 def verify_steps(
     sessions: Sessions, info: ModelInfo, request: VerifyRequest, passes: Callable[[], int]
 ) -> Steps[Verdict]:
-    """Judge one block, or take up to `request.rounds` rounds without candidates: to the end of the text, or to what
-    cannot be answered, which the gateway learns by asking for it.
+    """Judge one block, and take up to `request.rounds` rounds in all, the others without candidates: to the end of the
+    text, or to what cannot be answered, which the gateway learns by asking for it.
 
     Runs of one length end together, whenever they began: sessions that are away for their messages at different times
     are missing in passes that cost the others the same. The session then knows what came of rounds without candidates,
@@ -89,23 +89,24 @@ def verify_steps(
     check_biases(request.sampling, info)
     known = sessions.learn(request.context)
     verdict = yield from _judge(sessions, info, request, known)
-    if len(request.draft):
+    if len(request.draft) and request.rounds == 1:
         return verdict
+    fresh, plain = verdict, replace(request, draft=Draft())
     while True:
-        known = sessions.grow(request.context.session, verdict.tokens[-1:])
+        known = sessions.grow(request.context.session, fresh.tokens)
         full = passes() % request.rounds == 0 or verdict.rounds >= request.rounds  # it may have missed that pass
         if full or at_end(verdict, request.sampling, info.eos_ids):
             return verdict
         try:
-            further = yield from _judge(sessions, info, request, known)
+            fresh = yield from _judge(sessions, info, plain, known)
         except AdasdError:
             return verdict
-        verdict = verdict.then(further)
+        verdict = verdict.then(fresh)
 
 
 def at_end(verdict: Verdict, sampling: SamplingParams, eos_ids: Collection[int]) -> bool:
     """Whether the text ends with this."""
-    return not sampling.ignore_eos and verdict.tokens[-1] in eos_ids
+    return not sampling.ignore_eos and any(token in eos_ids for token in verdict.tokens)
 
 
 def is_last(request: VerifyRequest, verdict: Verdict, eos_ids: Collection[int]) -> bool:

@@ -161,7 +161,8 @@ class RoundWatch:
             self._costs.runs.answered(seconds, timing, rounds, candidates)
             hides = _unseen if candidates == 0 and self._costs.runs_ahead else _seen
             own, pass_ = hides(seconds, timing) / rounds, (sessions, rows, running)
-            self._costs.add(Observation(candidates, own, 0.0, drafting, work, steps, *pass_, copied, served, read))
+            each = candidates if rounds == 1 else 0  # of a run the average pass is known, and that it had so many rows
+            self._costs.add(Observation(each, own, 0.0, drafting, work, steps, *pass_, copied, served, read))
         self._prefill = False
 
     def _drafting(self) -> tuple[float | None, float, int]:

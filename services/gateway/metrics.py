@@ -209,12 +209,13 @@ class GatewayMetrics:
         method = rules.stopping, rules.acceptance
         rounds = step.verdict.rounds
         self._rounds.labels(*method).inc(rounds)
-        for _ in range(rounds):
-            self._block.observe(len(step.draft))
+        for candidates in (len(step.draft), *[0] * (rounds - 1)):
+            self._block.observe(candidates)
         self._generated.inc(len(step.verdict.tokens))
         if len(step.draft):
             self._candidates(step, method)
-        self._decisions.labels(step.plan.decision).inc(rounds)
+        self._decisions.labels(step.plan.decision).inc()
+        self._decisions.labels("off").inc(rounds - 1)
         if step.plan.worth is not None:
             self._weighed(step.plan.worth)
 

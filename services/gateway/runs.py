@@ -10,7 +10,7 @@ from adasd.core.metering import Average
 
 MOST = 8
 """Rounds: beyond this little is left to be won."""
-SHARE = 1 / 20
+SHARE = 1 / 40
 """Of the time of a run's passes, what its message may take beside them."""
 BURST_SECONDS = 0.75
 """That a reader may wait for tokens which come together: three or four of them at the pace of reading."""

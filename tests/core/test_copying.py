@@ -18,7 +18,8 @@ from adasd.core.metering import PACED_SURCHARGE, SHARED_SURCHARGE, CostMeter, Ob
 from adasd.core.progress import Counters, GenerationState
 from adasd.core.prospects import Prospects
 from adasd.core.stopping import AdaSDStopping, Fixed, Off
-from adasd.core.types import DraftPlan, Foreseen
+from adasd.core.types import Draft, DraftPlan, Foreseen
+from adasd.core.verdicts import Judgement, Verdict
 from adasd.core.verification import judging, verification
 
 DEAR = CostProfile("tests", fixed=3.0, draft=1.0, verify=tuple(1.0 + 0.05 * row for row in range(21)))
@@ -66,6 +67,56 @@ def test_nothing_is_copied_where_it_seldom_came_true_or_nothing_repeats() -> Non
 def test_a_drafter_that_earns_more_is_asked() -> None:
     assert plan(CHEAP, state(mean=0.9)).decision == "draft"
     assert plan(CHEAP, state(mean=0.1)).decision == "copy"
+
+
+CROWDED = replace(DEAR, copied=tuple(1.0 + 0.05 * row + 2.5 * (row > 0) for row in range(21)), joined=DEAR.verify)
+"""A message of its own costs a session two passes and a half."""
+
+
+def test_a_block_that_is_not_worth_its_message_begins_a_run() -> None:
+    alone = plan(CROWDED, state())
+    assert (alone.decision, alone.rounds) == ("off", 1)
+    joined = plan(CROWDED, state(), runs=lambda foreseen: 4 if foreseen else 9)
+    assert (joined.decision, joined.max_candidates, joined.rounds) == ("copy", 2, 4)
+    assert (joined.foreseen, joined.worth) == (alone.foreseen, alone.worth)
+
+
+def test_a_block_that_is_worth_a_message_every_time_waits_for_no_run() -> None:
+    certain = Foresight()
+    for _ in range(40):
+        certain = certain.after(Foreseen((4, 5, 6, 9), 3), [4, 5, 6, 9])
+    for surcharge, rounds in ((0.2, 1), (1.5, 4)):
+        dearer = replace(DEAR, copied=(1.0, *(seconds + surcharge for seconds in DEAR.verify[1:])), joined=DEAR.verify)
+        chosen = plan(dearer, state(foresight=certain), runs=lambda _: 4)
+        assert (chosen.decision, chosen.rounds) == ("copy", rounds)
+
+
+def test_a_run_that_a_block_begins_ends_with_the_text() -> None:
+    for limit, candidates, rounds in ((13, 0, 3), (14, 2, 2), (40, 2, 4)):
+        chosen = plan(CROWDED, state(), limit=limit, runs=lambda _: 4)
+        assert (chosen.max_candidates, chosen.rounds) == (candidates, rounds)
+        assert REPEATING.base + candidates + rounds <= limit
+
+
+def test_what_a_block_and_its_run_teach_is_what_its_rounds_would() -> None:
+    chosen = plan(CROWDED, state(), runs=lambda _: 3)
+    block = copied(chosen)
+    assert block is not None
+    assert chosen.worth is not None
+    steep = tuple(1.0 + row for row in range(21))
+    joined = replace(chosen, worth=replace(chosen.worth, costs=replace(CROWDED, joined=steep)))
+    first = Verdict((4, 5, 7), 2, "bonus", (Judgement(0.0, True, True),) * 2)
+    whole = first.then(Verdict((8,), 0, "bonus")).then(Verdict((9,), 0, "bonus"))
+    asked = replace(chosen, rounds=1, worth=replace(chosen.worth, costs=replace(CROWDED, copied=steep)))
+    single = state().prospects.after(asked, block, first)
+    for token in (8, 9):
+        plain = replace(asked, max_candidates=0, foreseen=None, copies=False)
+        single = single.after(plain, Draft(), Verdict((token,), 0, "bonus"))
+    run = state().prospects.after(joined, block, whole)
+    assert (run.tokens, run.work) == (pytest.approx(single.tokens, rel=0.01), pytest.approx(single.work, rel=0.01))
+    assert run.work > 1.05
+    assert (run.idle, run.mean) == (single.idle, single.mean)
+    assert run.foresight.pack() == single.foresight.pack()
 
 
 def test_a_copy_goes_before_a_probe() -> None:

@@ -19,8 +19,9 @@ from adasd.core.messages import (
     VerifyReply,
     VerifyRequest,
 )
-from adasd.core.rows import PointRow
+from adasd.core.rows import copied_block
 from adasd.core.types import Draft, DraftPlan, SamplingParams
+from adasd.core.verdicts import Judgement, Verdict
 from adasd.core.worth import ENTROPY_NODES
 from adasd.rpc import codec
 from adasd.rpc.rows import OpaqueRow, encode_row
@@ -149,11 +150,28 @@ def test_a_run_is_of_rounds_without_candidates() -> None:
     """An earlier gateway asks for no number of rounds, and means one."""
     asked = verifier_pb2.VerifyRequest(context=context(), sampling=SAMPLING)
     assert codec.decode_verify_request(asked).rounds == 1
-    draft = common_pb2.Draft(ids=bytes(4), entropies=[1.0], rows=[encode_row(PointRow(0))])
-    for wrong in ({"rounds": MAX_ROUNDS + 1}, {"rounds": 2, "draft": draft}):
+    for wrong in ({"rounds": MAX_ROUNDS + 1}, {"further": MAX_ROUNDS}):
         with pytest.raises(InvalidRequest) as failure:
             codec.decode_verify_request(verifier_pb2.VerifyRequest(context=context(), sampling=SAMPLING, **wrong))
         assert failure.value.param == "rounds"
+
+
+def test_an_earlier_verifier_answers_the_block_that_a_run_would_go_on_from() -> None:
+    """It refuses several rounds with candidates, and does not know of the field for those after a block."""
+    delta = ContextDelta(bytes(16), 0, 0, 0, [], b"")
+    asked = VerifyRequest(delta, SamplingParams(), copied_block([3]), "exact", b"", 0, rounds=4)
+    told = codec.encode_verify_request(asked)
+    assert (told.rounds, told.further) == (0, 3)
+    assert codec.decode_verify_request(through_bytes(told)).rounds == 4
+    assert codec.encode_verify_request(replace(asked, rounds=1)).further == 0
+
+
+def test_a_verdict_of_a_block_and_rounds_after_it_is_none_that_contradicts_itself() -> None:
+    run = Verdict((3, 4, 5), 1, "bonus", (Judgement(0.1, True, True),))
+    assert codec.decode_verify_reply(through_bytes(codec.encode_verify_reply(VerifyReply(0, 0, run)))).verdict == run
+    for wrong in (replace(run, emission="recovered"), replace(run, emission="none"), replace(run, tokens=(3,))):
+        with pytest.raises(AdasdError, match="a verdict with 1 accepted"):
+            codec.decode_verify_reply(codec.encode_verify_reply(VerifyReply(0, 0, wrong)))
 
 
 def test_parameters_that_change_nothing_take_no_room() -> None:
@@ -200,7 +218,7 @@ def told(*logprobs: verifier_pb2.TokenLogprobs) -> verifier_pb2.VerifyReply:
     "reply",
     [
         verifier_pb2.VerifyReply(tokens=bytes(8), accepted=2, emission=verifier_pb2.EMISSION_BONUS),
-        verifier_pb2.VerifyReply(tokens=bytes(12), accepted=1, emission=verifier_pb2.EMISSION_BONUS),
+        verifier_pb2.VerifyReply(tokens=bytes(12), accepted=1, emission=verifier_pb2.EMISSION_RECOVERED),
         verifier_pb2.VerifyReply(tokens=bytes(8), emission=verifier_pb2.EMISSION_RECOVERED),
         verifier_pb2.VerifyReply(emission=verifier_pb2.EMISSION_BONUS),
         verifier_pb2.VerifyReply(tokens=bytes(7), accepted=1, emission=verifier_pb2.EMISSION_NONE),

@@ -1,4 +1,4 @@
-"""Several rounds without candidates for one message: the tokens of one round after another."""
+"""Several rounds for one message, only the first perhaps with candidates: the tokens of one round after another."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from adasd.core.host import HostKernels
 from adasd.core.messages import MAX_ROUNDS, ContextDelta, Timing, VerifyRequest
 from adasd.core.rows import copied_block
 from adasd.core.types import Draft, Processing, SamplingParams
-from adasd.core.verdicts import Verdict
-from adasd.runtime.jobs import Job, verify_steps
+from adasd.core.verdicts import Judgement, Verdict
+from adasd.runtime.jobs import Job, at_end, verify_steps
 from adasd.runtime.loading import load_grammars
 from adasd.runtime.local import whole
 from adasd.runtime.options import RuntimeOptions
@@ -184,9 +184,46 @@ def test_a_length_that_is_none_is_refused(rounds: int) -> None:
         question([], rounds)
 
 
-def test_with_candidates_a_round_is_a_round() -> None:
-    with pytest.raises(InvalidRequest, match="rounds"):
-        replace(question([], 2), draft=copied_block([3, 4]))
+@pytest.mark.parametrize("stand", [0, 2, 4])
+@pytest.mark.parametrize("acceptance", ["exact", "adasd", "coupled"])
+@pytest.mark.parametrize(
+    "processing",
+    [
+        Processing(),
+        Processing(repetition_penalty=1.4),
+        Processing(eos_ids=(0,), grammar=Grammar("regex", "[a-f]{9}[g-k]{200}")),
+    ],
+    ids=["plain", "penalties", "grammar"],
+)
+def test_a_run_goes_on_from_a_block_as_its_rounds_would(processing: Processing, acceptance: str, stand: int) -> None:
+    more: dict[str, Any] = {"sampling": SamplingParams(temperature=0.0, processing=processing), "top_logprobs": 2}
+    expected, logprobs = one_by_one(20, replica(), acceptance=acceptance, **more)
+    held, single = replica(), replica()
+    told = list(held.verify(question([], 2, acceptance=acceptance, **more)).tokens)
+    here = len(told)
+    candidates = [*expected[here : here + stand], *([] if stand == 4 else [expected[here + stand] ^ 1, 3])]
+    asked = replace(question(told, 5, acceptance=acceptance, **more), draft=copied_block(candidates))
+    block = single.verify(replace(asked, rounds=1))
+    run, timing = timed(held, asked)
+    assert (block.accepted, run.accepted, run.judgements) == (stand, stand, block.judgements)
+    assert run.tokens == tuple(expected[here : here + len(run.tokens)])
+    assert list(run.logprobs) == logprobs[here : here + len(run.tokens)]
+    assert 1 < run.rounds == timing.forwards <= 5
+    assert len(run.tokens) == stand + run.rounds
+    assert timing.tokens == 1 + len(candidates) + run.rounds - 1, "nothing is read twice"
+    assert [run.cut(length) for length in range(1, stand + 2)] == [block.cut(n) for n in range(1, stand + 1)] + [block]
+    told += run.tokens
+    assert held.verify(question(told, acceptance=acceptance, **more)).tokens == (expected[len(told)],)
+
+
+def test_an_end_of_text_within_a_block_ends_its_run() -> None:
+    sampling = SamplingParams(temperature=0.0, processing=Processing(logit_bias=((0, 99.0),)))
+    for candidates in ([5, 0], [0]):
+        asked = replace(question([], 6, sampling), draft=copied_block(candidates))
+        assert replica(eos_bias=0.0).verify(asked) == replica(eos_bias=0.0).verify(replace(asked, rounds=1))
+        ignored = replace(asked, sampling=replace(sampling, ignore_eos=True))
+        assert replica(eos_bias=0.0).verify(ignored).rounds == 6
+    assert at_end(Verdict((0, 7), 1, "bonus"), SamplingParams(), (0,)), "whatever comes after an accepted one"
 
 
 def test_a_run_is_cut_by_the_token_and_counts_by_it() -> None:
@@ -194,5 +231,9 @@ def test_a_run_is_cut_by_the_token_and_counts_by_it() -> None:
     assert run == Verdict((1, 2, 3), 0, "bonus")
     assert [run.cut(length) for length in (3, 2, 1)] == [run, Verdict((1, 2), 0, "bonus"), Verdict((1,), 0, "bonus")]
     assert [run.cut(length).rounds for length in (3, 2, 1)] == [3, 2, 1]
-    block = Verdict((1, 2, 3), 2, "recovered")
+    block = Verdict((1, 2, 3), 2, "recovered", (Judgement(0.1, True, True),) * 2 + (Judgement(0.9, False, False),))
     assert [block.cut(length).rounds for length in (3, 2, 1)] == [1, 1, 1]
+    longer = block.then(Verdict((4,), 0, "bonus")).then(Verdict((5,), 0, "bonus"))
+    assert (longer.tokens, longer.accepted, longer.rounds, longer.emission) == ((1, 2, 3, 4, 5), 2, 3, "bonus")
+    assert [longer.cut(length) for length in (3, 2, 1)] == [block.cut(length) for length in (3, 2, 1)]
+    assert (longer.cut(4).rounds, longer.cut(4).judgements) == (2, block.judgements)

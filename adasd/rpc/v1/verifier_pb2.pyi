@@ -27,7 +27,7 @@ EMISSION_RECOVERED: Emission
 EMISSION_BONUS: Emission
 
 class VerifyRequest(_message.Message):
-    __slots__ = ("context", "sampling", "draft", "acceptance", "state", "round", "top_logprobs", "next_round", "rounds")
+    __slots__ = ("context", "sampling", "draft", "acceptance", "state", "round", "top_logprobs", "next_round", "rounds", "further")
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     DRAFT_FIELD_NUMBER: _ClassVar[int]
@@ -37,6 +37,7 @@ class VerifyRequest(_message.Message):
     TOP_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     NEXT_ROUND_FIELD_NUMBER: _ClassVar[int]
     ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    FURTHER_FIELD_NUMBER: _ClassVar[int]
     context: _common_pb2.Context
     sampling: _common_pb2.Sampling
     draft: _common_pb2.Draft
@@ -46,7 +47,8 @@ class VerifyRequest(_message.Message):
     top_logprobs: int
     next_round: NextRound
     rounds: int
-    def __init__(self, context: _Optional[_Union[_common_pb2.Context, _Mapping]] = ..., sampling: _Optional[_Union[_common_pb2.Sampling, _Mapping]] = ..., draft: _Optional[_Union[_common_pb2.Draft, _Mapping]] = ..., acceptance: _Optional[str] = ..., state: _Optional[bytes] = ..., round: _Optional[int] = ..., top_logprobs: _Optional[int] = ..., next_round: _Optional[_Union[NextRound, str]] = ..., rounds: _Optional[int] = ...) -> None: ...
+    further: int
+    def __init__(self, context: _Optional[_Union[_common_pb2.Context, _Mapping]] = ..., sampling: _Optional[_Union[_common_pb2.Sampling, _Mapping]] = ..., draft: _Optional[_Union[_common_pb2.Draft, _Mapping]] = ..., acceptance: _Optional[str] = ..., state: _Optional[bytes] = ..., round: _Optional[int] = ..., top_logprobs: _Optional[int] = ..., next_round: _Optional[_Union[NextRound, str]] = ..., rounds: _Optional[int] = ..., further: _Optional[int] = ...) -> None: ...
 
 class Judgement(_message.Message):
     __slots__ = ("distance", "exact", "accepted", "loss", "floored")

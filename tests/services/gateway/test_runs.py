@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from adasd.core.context import Context
 from adasd.core.costs import NOMINAL, CostProfile
 from adasd.core.decoding import TokenBoundary
 from adasd.core.messages import Timing
+from adasd.core.metering import Observation
 from adasd.core.progress import Counters, GenerationState
 from adasd.core.prospects import Prospects
 from adasd.core.stopping import stopping_rule
@@ -23,6 +25,7 @@ from services.gateway.request import GenerationRequest
 from services.gateway.runs import BURST_SECONDS, MOST, RunLength
 from services.gateway.text import ChatText
 from tests.services.gateway.conftest import Gateway, gateway_of
+from tests.services.gateway.recital import SPEC, reciting, spelled, write_recital
 from tests.services.gateway.resuming import Told, handed_over, streamed
 
 DEAR = CostProfile("dear", 30.0, 30.0, NOMINAL.verify)
@@ -123,6 +126,68 @@ async def test_a_seeded_text_that_depends_on_its_rounds_has_them_one_by_one(runn
     assert told_at_once(answer) == [len(step.verdict.tokens) for step in rounds]
 
 
+class Crowded(RunLength):
+    """As if others were always in runs of three."""
+
+    def __call__(self, foreseen: bool = False) -> int:
+        return 3
+
+    def apart(self) -> float:
+        return 60.0
+
+
+VERSE = "the sea is wide and the sky is wide and "
+
+
+@pytest.fixture
+async def crowded(redis_url: str, tmp_path: Path) -> AsyncIterator[Gateway]:
+    """A gateway whose model repeats itself, among others; passes hardly grow with their rows."""
+    flat = CostProfile("flat", 90.0, 90.0, tuple(1.0 + 0.001 * row for row in range(21)))
+    text = ChatText.load(write_recital(tmp_path))
+    async with gateway_of(redis_url, text, "crowded", spec=SPEC, prior=flat, runs=Crowded()) as gateway:
+        answer = spelled(3 * VERSE)
+        gateway.peers.target_replica, gateway.peers.draft_replica = reciting(answer), reciting(answer)
+        yield gateway
+
+
+COPIED: dict[str, Any] = {"temperature": 0, "max_tokens": 200, "speculation": {"stopping": "marginal", "trace": True}}
+
+
+async def test_blocks_that_begin_runs_change_neither_text_nor_account(crowded: Gateway) -> None:
+    for limit in (200, 100, 99, 98):
+        answer = await streamed(crowded, **{**COPIED, "max_tokens": limit})
+        assert answer.text == (3 * VERSE)[:limit]
+        record = answer.account["speculation"]
+        assert record["copied"] > 10
+        assert record["accepted"] > 8
+        tokens = answer.account["usage"]["completion_tokens"]
+        assert record["rounds"] + record["accepted"] in (tokens, tokens + 1)
+        assert max(told_at_once(answer)) > 3, "a block and the rounds after it"
+        stored = await crowded.store.load(bytes.fromhex(answer.session))
+        assert stored is not None
+        assert stored.rounds == stored.counters["rounds"] == record["rounds"]
+
+
+async def test_of_a_run_that_a_block_begins_one_round_had_candidates(crowded: Gateway) -> None:
+    record = (await streamed(crowded, **COPIED)).account["speculation"]
+    decided = {
+        kind: await crowded.metric(f'adasd_spec_decode_num_decisions_total{{decision="{kind}"}}')
+        for kind in ("off", "copy", "probe", "draft")
+    }
+    assert decided["off"] == record["rounds"] - record["drafts"]
+    assert record["drafts"] == sum(decided.values()) - decided["off"] >= decided["copy"] > 3
+    assert await crowded.metric("adasd_spec_decode_block_length_count") == record["rounds"]
+    assert await crowded.metric("adasd_spec_decode_block_length_sum") == record["drafted"]
+
+
+async def test_a_stop_string_within_a_block_or_the_run_after_it_ends_the_text_there(crowded: Gateway) -> None:
+    whole = 3 * VERSE
+    for place in range(44, 60, 3):
+        stop = whole[place - 43 : place]
+        answer = await streamed(crowded, **COPIED, stop=[stop])
+        assert (answer.text, answer.finish) == (whole[: whole.index(stop)], "stop")
+
+
 @pytest.mark.parametrize(("prompt", "rounds"), [((1, 2, 3, 4, 5), 3), ((1, 2, 3, 1, 2), 1)], ids=["new", "repeated"])
 def test_where_the_text_may_soon_be_copied_rounds_are_single(prompt: tuple[int, ...], rounds: int) -> None:
     steep = CostProfile("steep", 30.0, 30.0, tuple(0.1 * 9**rows for rows in range(21)))
@@ -154,12 +219,12 @@ def answered(
 
 def test_a_run_is_as_long_as_its_message_is_dear() -> None:
     assert RunLength()() == 1, "nothing is known"
-    assert answered(RunLength(), 0.0002, 0.01) == 1
-    assert answered(RunLength(), 0.0015, 0.02) == 2
-    assert answered(RunLength(), 0.0025, 0.02) == 4, "a power of two"
-    assert answered(RunLength(), 0.0015, 0.02, rounds=5) == 2, "however many rounds that was found out by"
-    assert answered(RunLength(), 0.01, 0.01) == MOST
-    slow = answered(RunLength(), 0.02, 0.15)
+    assert answered(RunLength(), 0.0001, 0.01) == 1
+    assert answered(RunLength(), 0.00075, 0.02) == 2
+    assert answered(RunLength(), 0.00125, 0.02) == 4, "a power of two"
+    assert answered(RunLength(), 0.00075, 0.02, rounds=5) == 2, "however many rounds that was found out by"
+    assert answered(RunLength(), 0.005, 0.01) == MOST
+    slow = answered(RunLength(), 0.01, 0.15)
     assert slow * 0.15 <= BURST_SECONDS < 2 * slow * 0.15
     assert answered(RunLength(), 1.0, 2 * BURST_SECONDS) == 1
 
@@ -174,7 +239,7 @@ def test_a_message_that_the_model_did_not_wait_for_costs_nothing() -> None:
 def test_a_message_of_its_own_costs_a_pass_of_others_who_are_in_runs(sessions: int, cost: float) -> None:
     """So only a session by itself waits round by round for copies that may come."""
     length = RunLength()
-    assert answered(length, 0.0015, 0.02, rounds=8, sessions=sessions) == 2
+    assert answered(length, 0.00075, 0.02, rounds=8, sessions=sessions) == 2
     assert length.apart() == pytest.approx(cost, rel=0.03)
     assert length(foreseen=True) == (1 if sessions == 1 else 2)
 
@@ -182,7 +247,7 @@ def test_a_message_of_its_own_costs_a_pass_of_others_who_are_in_runs(sessions: i
 def test_where_others_have_candidates_too_a_message_costs_them_nothing() -> None:
     """Else nobody would begin, though all together gain."""
     length = RunLength()
-    assert answered(length, 0.0035, 0.02, rounds=8, sessions=8) == 4
+    assert answered(length, 0.00175, 0.02, rounds=8, sessions=8) == 4
     charged = [length.apart()]
     for _ in range(400):
         length.answered(0.03, Timing(1, 0.0, 0.02, 0.0, 8, 32), 1, candidates=3)
@@ -216,6 +281,25 @@ def test_candidates_have_to_earn_what_their_message_costs_the_others() -> None:
 
 def test_a_stated_length_stands() -> None:
     assert answered(RunLength(5), 0.0, 0.01) == 5
+
+
+def test_a_block_that_begins_a_run_is_not_charged_for_a_message() -> None:
+    costs = LiveCosts()
+    watch = RoundWatch(costs)
+    for _ in range(160):
+        watch.verified(0.084, Timing(4, 0.0, 0.08, 0.0, 32, 32), 0, rounds=4)
+        watch.verified(0.084, Timing(4, 0.0, 0.08, 0.0, 32, 36), 4, rounds=4)
+    assert costs.runs.apart() == pytest.approx(0.02, rel=0.01), "both are in runs"
+    added = list[Observation]()
+    costs.add = added.append  # type: ignore[method-assign]
+    watch.verified(0.08, Timing(4, 0.0, 0.08, 0.0, 8, 18), 10, rounds=4)
+    assert [(seen.candidates, seen.rows) for seen in added] == [(0, 4)], (
+        "no pass of eleven rows and more took so little"
+    )
+    profile = costs.profile()
+    assert profile.copied[0] == profile.joined[0]
+    assert profile.copied[1] == pytest.approx(profile.joined[1] + 0.02, rel=0.01)
+    assert profile.rounds[0] == pytest.approx(0.021, rel=0.02)
 
 
 def test_a_round_costs_what_its_share_of_the_run_does() -> None:
