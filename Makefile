@@ -28,7 +28,7 @@ chat: setup
 # Three at a time: most tests wait for services more than they compute. One by one: make test WORKERS=0
 WORKERS ?= 3
 test: setup
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # What the tests check of the code's form, alone and faster.
 check: setup
