@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from adasd.core.adaptive import AcceptanceState
@@ -11,6 +11,7 @@ from adasd.core.foresight import foresee
 from adasd.core.marginal import Marginal
 from adasd.core.stopping import StoppingRule
 from adasd.core.types import DraftPlan, Foreseen
+from adasd.core.worth import Worth
 
 
 def copying_for(stopping: StoppingRule, eos_ids: Collection[int], wanted: bool) -> Copying | None:
@@ -32,8 +33,6 @@ class Copying:
         """The best of a plan of the rule's, a block of what the text foresees, and such a block that begins a run.
 
         room: candidates, at most. run: rounds.
-
-        They are compared over a run's time: what would be worth a message once is thought to be so again.
         """
         foreseen = foresee(context.array, min(room, self.rule.window))
         if foreseen is None:
@@ -43,15 +42,22 @@ class Copying:
             worth = self.rule.worth(state.prospects)
         standing = state.prospects.foresight.standing(self._to_the_end(foreseen))
         other = worth.gain(drafted.max_candidates) if drafted.decision == "draft" else 0.0
-        copies, gain = worth.copied(standing)
-        together, gain_of_all = worth.copied(standing, joined=True)
-        rounds = min(run, room + 1 - together)
-        if rounds <= 1 or gain_of_all <= rounds * gain:
-            together, gain_of_all, rounds = copies, gain, 1
-        if gain_of_all <= rounds * other:
+        copies, rounds, gain = _block(worth, standing, room, run)
+        if gain <= other:
             return drafted
-        return DraftPlan(together, coupled=drafted.coupled, worth=worth, foreseen=foreseen, copies=True, rounds=rounds)
+        return DraftPlan(copies, coupled=drafted.coupled, worth=worth, foreseen=foreseen, copies=True, rounds=rounds)
 
     def _to_the_end(self, foreseen: Foreseen) -> Foreseen:
         ends = [place for place, token in enumerate(foreseen.ids) if token in self.eos_ids]
         return replace(foreseen, ids=foreseen.ids[: ends[0] + 1]) if ends else foreseen
+
+
+def _block(worth: Worth, standing: Sequence[float], room: int, run: int) -> tuple[int, int, float]:
+    """Candidates, rounds, and tokens gained in each of these: of a block by itself, or of one that begins a run.
+
+    What is worth a message of its own once is thought to be so in every round of a run's time.
+    """
+    copies, gain = worth.copied(standing)
+    joined, of_all = worth.copied(standing, joined=True)
+    rounds = min(run, room + 1 - joined)
+    return (copies, 1, gain) if rounds <= 1 or of_all <= rounds * gain else (joined, rounds, of_all / rounds)

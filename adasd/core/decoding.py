@@ -38,8 +38,8 @@ class Boundary(Protocol):
 class Controller:
     """How far the next round may draft. limit: committed length at which the text ends (max_tokens or context end).
 
-    copying: a second source of candidates, or None. runs: how many rounds to take at once, only the first with any;
-    told whether the text's end has stood before, so that it may soon be worth while to copy on.
+    copying: a second source of candidates, or None. runs: how many rounds to take at once, of which the
+    first may have candidates; told whether the text's end has stood before, so that copying may soon be worth while.
     """
 
     stopping: StoppingRule

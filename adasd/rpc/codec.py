@@ -159,10 +159,9 @@ def encode_verify_reply(reply: VerifyReply) -> verifier_pb2.VerifyReply:
 def decode_verify_reply(message: verifier_pb2.VerifyReply) -> VerifyReply:
     """Raises AdasdError for a verdict that contradicts itself: a bug of the verifier."""
     emission = _EMISSION_NAMES.get(message.emission)
-    emitted = 0 if emission == "none" else 1
     tokens = tuple(unpack_ids(message.tokens)) if len(message.tokens) % ID_BYTES == 0 else ()
     run = emission == "bonus" and len(tokens) > message.accepted + 1
-    if emission is None or (len(tokens) != message.accepted + emitted and not run):
+    if emission is None or (len(tokens) != message.accepted + (emission != "none") and not run):
         raise AdasdError(
             f"a verdict with {message.accepted} accepted candidates and {len(message.tokens)} bytes of ids"
         )

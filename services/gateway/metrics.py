@@ -144,7 +144,7 @@ class GatewayMetrics:
 
     @_harmless
     def watch_runs(self, length: Callable[[], int]) -> None:
-        """Show how many rounds without candidates are asked for at once, whenever asked."""
+        """Show how many rounds are asked for at once, whenever asked."""
         self._run.set_function(length)
 
     @_harmless

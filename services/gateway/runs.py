@@ -1,4 +1,4 @@
-"""How many rounds without candidates a session takes at once, and what it costs the others not to.
+"""How many rounds a session takes at once, only the first perhaps with candidates, and what it costs not to.
 
 A message costs the same for one round as for several.
 """
@@ -35,8 +35,8 @@ class RunLength:
         self._in_runs = 0.0
 
     def __call__(self, foreseen: bool = False) -> int:
-        """How many rounds to ask for. foreseen: the text may soon be copied on from, which a run cannot; only a session
-        by itself waits for that round by round.
+        """How many rounds to ask for. foreseen: the text may soon be copied on from, which only a run's first round can;
+        a session by itself takes its rounds singly for that, and nobody else does.
         """
         return 1 if foreseen and self._company.value < ALONE else self._length()
 
