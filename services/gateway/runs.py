@@ -35,7 +35,7 @@ class RunLength:
         self._in_runs = 0.0
 
     def __call__(self, foreseen: bool = False) -> int:
-        """How many rounds to ask for. foreseen: the text may soon be copied on from, which only a run's first round can;
+        """How many rounds to ask for. foreseen: the text may soon be copied on from, which only a run's first one can;
         a session by itself takes its rounds singly for that, and nobody else does.
         """
         return 1 if foreseen and self._company.value < ALONE else self._length()
