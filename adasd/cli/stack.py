@@ -19,6 +19,8 @@ from adasd.core.errors import ServiceUnavailable
 from adasd.runtime.toy import is_toy
 from adasd.state.embedded import EmbeddedRedis
 
+HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+"""What a model reads in every pass lies in few pages, as in its image."""
 RESTARTS_A_MINUTE = 5
 POLL_SECONDS = 0.2
 
@@ -112,7 +114,8 @@ class Stack:
         port, metrics = free_port(), free_port()
         prefix = f"ADASD_{name.upper()}"
         ports = {f"{prefix}_PORT": str(port), f"{prefix}_METRICS_PORT": str(metrics)}
-        self._add(name, **ports, **{f"{prefix}_MODEL": model}, **environment)
+        pages = {} if HUGE_PAGES.keys() & self._given.keys() else HUGE_PAGES
+        self._add(name, **ports, **{f"{prefix}_MODEL": model}, **environment, **pages)
         self.metrics[name] = f"http://127.0.0.1:{metrics}/metrics"
         return f"127.0.0.1:{port}"
 

@@ -82,7 +82,8 @@ class Decoder:
         return self._head(self._hidden(ids, batch)[rows])
 
     def _hidden(self, ids: Tensor, batch: RaggedBatch) -> Tensor:
-        sweep = Sweep(batch.spans, (self._key_heads, self._width))
+        heads = self._heads, self._key_heads, self._width
+        sweep = Sweep(batch.spans, heads, self._rotations, self._kind.scale)
         x = embedding(ids, self._embedding)
         normed, addend = torch.empty_like(x), torch.zeros_like(x)
         for index, layer in enumerate(self._layers):
@@ -97,7 +98,7 @@ class Decoder:
     def _read(self, index: int, qkv: Tensor, sweep: Sweep, batch: RaggedBatch) -> Tensor:
         split = qkv.view(len(qkv), -1, self._width)
         out = torch.empty(len(qkv), self._heads, self._width)
-        sweep.read(index, split.numpy(), self._rotations, self._kind.scale, out.numpy())
+        sweep.read(index, split, out)
         for span in sweep.many:
             queries, kv = split[span.start : span.end, : self._heads], span.kv.read(index, span.reach)
             out[span.start : span.end] = attend(queries, *kv, self._kind).view(-1, self._heads, self._width)

@@ -1,4 +1,5 @@
-"""What lies between two products of a decoder layer, compiled for the CPU: one call instead of a dozen per session.
+"""What lies between two products of a decoder layer, compiled for the CPU: one call instead of a dozen per session,
+shared by the threads of the products.
 
 Every session's sums are taken in an order of their own, so its results do not depend on who else is in the batch.
 """
@@ -6,15 +7,14 @@ Every session's sums are taken in an order of their own, so its results do not d
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numba
 import numpy as np
-from numba.core import cgutils, types
-from numba.extending import intrinsic
 from numpy.typing import NDArray
+from torch import Tensor
 
 from adasd.kernels.compiled import compiled
+from adasd.kernels.team import FIRST, ITEMS, Order, Shared, pointer, taken
 from adasd.runtime.attention import Span
 
 FEW = 4
@@ -24,32 +24,37 @@ Floats = NDArray[np.float32]
 Places = NDArray[np.int64]
 
 
-class Sweep:
-    """The spans of one pass as arrays. shape: (key heads, width) of the KV. few: spans that `read` attends for."""
+QKV, OUT, BUFFERS, ROTATIONS, SPANS, SCALE, SIZES = range(FIRST, FIRST + 7)
+"""Places in the order of `_read`: addresses, then sizes from SIZES on."""
 
-    def __init__(self, spans: Sequence[Span], shape: tuple[int, int]) -> None:
+
+class Sweep:
+    """The spans of one pass of so many tokens, as arrays. few: spans that `read` attends for.
+
+    heads: (heads, key heads, width). rotations: [positions, width / 2, 2], cos and sin. scale: of the products.
+    """
+
+    def __init__(self, spans: Sequence[Span], heads: tuple[int, int, int], rotations: Floats, scale: float) -> None:
         self.few = [span for span in spans if span.end - span.start <= FEW]
         self.many = [span for span in spans if span.end - span.start > FEW]
-        self._spans = np.array(
-            [(span.start, span.end, span.kv.length, span.kv.capacity) for span in spans], dtype=np.int64
-        )
-        self._buffers = np.ascontiguousarray(np.stack([span.kv.addresses(shape) for span in spans]).transpose(1, 0, 2))
+        places = [(span.start, span.end, span.kv.length, span.kv.capacity) for span in spans]
+        buffers = np.stack([span.kv.addresses(heads[1:]) for span in spans]).transpose(1, 0, 2)
+        self._arrays = rotations, np.array(places, dtype=np.int64), np.array([scale], dtype=np.float32)
+        self._buffers = np.ascontiguousarray(buffers)
+        addresses = [array.ctypes.data for array in (self._buffers, *self._arrays)]
+        sizes = spans[-1].end, *heads, len(rotations), len(spans)
+        self._order = Order(len(spans) * heads[1], 0, 0, *addresses, *sizes)
+        self._first_buffers, self._a_layer = addresses[0], self._buffers.strides[0]
 
-    def read(self, layer: int, qkv: Floats, rotations: Floats, scale: float, out: Floats) -> None:
+    def read(self, layer: int, qkv: Tensor, out: Tensor) -> None:
         """Turn queries and keys by their positions in place, store keys and values, attend for the `few`.
 
-        qkv: [tokens, heads + 2 key heads, width], the queries first. rotations: [positions, width / 2, 2], cos and sin.
-        out: [tokens, heads, width].
+        qkv: [tokens, heads + 2 key heads, width], the queries first. out: [tokens, heads, width]. Both contiguous.
         """
-        _read(qkv, rotations, self._spans, self._buffers[layer], np.float32(scale), FEW, out)
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _pointer(_context: Any, address: Any) -> Any:
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
-
-    return types.voidptr(address), generate
+        numbers = self._order.numbers
+        numbers[QKV], numbers[OUT] = qkv.data_ptr(), out.data_ptr()
+        numbers[BUFFERS] = self._first_buffers + layer * self._a_layer
+        _read(self._order)
 
 
 @compiled
@@ -67,25 +72,53 @@ def add_normed(x: Floats, addend: Floats, weight: Floats, epsilon: float, out: F
             out[token, i] = x[token, i] * factor * weight[i]
 
 
+@Shared
+def _read(address: int) -> None:
+    """An item is a key head of a span, with the queries that share it."""
+    what = numba.carray(pointer(address), SIZES + 6, np.int64)
+    tokens, heads, key_heads = what[SIZES], what[SIZES + 1], what[SIZES + 2]
+    width, positions, spans = what[SIZES + 3], what[SIZES + 4], what[SIZES + 5]
+    qkv = numba.carray(pointer(what[QKV]), (tokens, heads + 2 * key_heads, width), np.float32)
+    out = numba.carray(pointer(what[OUT]), (tokens, heads, width), np.float32)
+    buffers = numba.carray(pointer(what[BUFFERS]), (spans, 2), np.int64)
+    rotations = numba.carray(pointer(what[ROTATIONS]), (positions, width // 2, 2), np.float32)
+    places = numba.carray(pointer(what[SPANS]), (spans, 4), np.int64)
+    scale = numba.carray(pointer(what[SCALE]), 1, np.float32)[0]
+    item = taken(address)
+    while item < what[ITEMS]:
+        span, head = item // key_heads, item % key_heads
+        shape = (key_heads, places[span, 3], width)
+        keys = numba.carray(pointer(buffers[span, 0]), shape, np.float32)[head]
+        values = numba.carray(pointer(buffers[span, 1]), shape, np.float32)[head]
+        _read_one(qkv, rotations, places[span], head, keys, values, scale, out)
+        item = taken(address)
+
+
 @compiled
-def _read(
-    qkv: Floats, rotations: Floats, spans: Places, buffers: Places, scale: np.float32, few: int, out: Floats
+def _read_one(
+    qkv: Floats,
+    rotations: Floats,
+    span: Places,
+    head: int,
+    keys: Floats,
+    values: Floats,
+    scale: np.float32,
+    out: Floats,
 ) -> None:
-    heads, width = out.shape[1], out.shape[2]
+    """One key head of one span. keys, values: [capacity, width]."""
+    heads = out.shape[1]
     key_heads = (qkv.shape[1] - heads) // 2
-    for span in range(spans.shape[0]):
-        start, end, length, capacity = spans[span]
-        keys = numba.carray(_pointer(buffers[span, 0]), (key_heads, capacity, width), np.float32)
-        values = numba.carray(_pointer(buffers[span, 1]), (key_heads, capacity, width), np.float32)
-        for token in range(start, end):
-            position = length + token - start
-            for head in range(heads + key_heads):
-                _turn(qkv[token, head], rotations[position])
-            for head in range(key_heads):
-                keys[head, position] = qkv[token, heads + head]
-                values[head, position] = qkv[token, heads + key_heads + head]
-        if end - start <= few:
-            _attend(qkv[start:end], keys, values, length, scale, out[start:end])
+    first, last = head * (heads // key_heads), (head + 1) * (heads // key_heads)
+    start, end, length = span[0], span[1], span[2]
+    for token in range(start, end):
+        position = length + token - start
+        for query in range(first, last):
+            _turn(qkv[token, query], rotations[position])
+        _turn(qkv[token, heads + head], rotations[position])
+        keys[position] = qkv[token, heads + head]
+        values[position] = qkv[token, heads + key_heads + head]
+    if end - start <= FEW:
+        _attend(qkv[start:end], first, last, keys, values, length, scale, out[start:end])
 
 
 @compiled
@@ -99,27 +132,30 @@ def _turn(vector: Floats, rotation: Floats) -> None:
 
 
 @compiled
-def _attend(queries: Floats, keys: Floats, values: Floats, length: int, scale: np.float32, out: Floats) -> None:
-    """Causal attention of tokens `length` and on. queries: [n, heads or more, width]; out: [n, heads, width]."""
-    tokens, heads, width = out.shape
-    shared = heads // keys.shape[0]
+def _attend(
+    queries: Floats, first: int, last: int, keys: Floats, values: Floats, length: int, scale: np.float32, out: Floats
+) -> None:
+    """Causal attention of tokens `length` and on, for heads `first` to `last` - 1, which share keys and values.
+
+    queries: [n, heads or more, width]. out: [n, heads, width].
+    """
+    tokens, width = len(out), out.shape[2]
     weights, powers = np.empty(length + tokens, np.float32), np.empty(length + tokens, np.int32)
-    for head in range(heads):
-        own_keys, own_values = keys[head // shared], values[head // shared]
+    for head in range(first, last):
         for token in range(tokens):
             seen, query, read = length + token + 1, queries[token, head], out[token, head]
             peak = np.float32(-np.inf)
             for j in range(seen):
                 product = np.float32(0.0)
                 for i in range(width):
-                    product += query[i] * own_keys[j, i]
+                    product += query[i] * keys[j, i]
                 weights[j] = product * scale
                 peak = max(peak, weights[j])
             total = _exponentials(weights[:seen], powers, peak)
             read[:] = np.float32(0.0)
             for j in range(seen):
                 for i in range(width):
-                    read[i] += weights[j] * own_values[j, i]
+                    read[i] += weights[j] * values[j, i]
             for i in range(width):
                 read[i] /= total
 

@@ -16,6 +16,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from adasd.cli.stack import HUGE_PAGES
+
 ADASD = Path(sys.executable).parent / "adasd"
 TARGET = "toy:seed=1,vocab=48,eos_bias=-8"
 UP = [ADASD, "up", "--target", TARGET, "--draft", TARGET + ",mix=0.2,stranger=5"]
@@ -72,6 +74,8 @@ def test_from_up_to_an_answered_chat_and_down_again(start: Start, tmp_path: Path
     assert "temperature" in refused.stderr
 
     services = {child.cmdline()[-1]: child for child in psutil.Process(process.pid).children()}
+    paged = {name for name, child in services.items() if HUGE_PAGES.items() <= child.environ().items()}
+    assert paged == {"services.drafter", "services.verifier"}
     os.kill(services["services.drafter"].pid, signal.SIGKILL)
     assert wait_for(process, log, r"the (\w+) ended and was started again") == "drafter"
     assert chat(url, "hello", "--max-tokens", "5").returncode == 0

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
+from adasd.cli.stack import HUGE_PAGES
 from services.drafter.settings import DrafterSettings
 from services.environment import known_variables
 from services.gateway.app import PROBES
@@ -163,6 +164,12 @@ def test_images_are_those_that_compose_builds() -> None:
         build = each.get("build", {})
         assert build.get("target", name) == name
         assert not build or name in stages()
+
+
+@pytest.mark.parametrize("service", ["drafter", "verifier"])
+def test_weights_lie_in_huge_pages_as_under_adasd_up(service: str) -> None:
+    words = stages()[service].split()
+    assert {f"{name}={value}" for name, value in HUGE_PAGES.items()} <= set(words)
 
 
 def test_images_of_others_are_pinned_by_content_and_the_same_everywhere() -> None:

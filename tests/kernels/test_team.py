@@ -1,0 +1,66 @@
+"""Work that the threads of torch's products share: every item once, whoever takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numba
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from adasd.kernels import team
+from adasd.kernels.team import FIRST, ITEMS, Order, Shared, pointer, taken
+
+
+@Shared
+def _add_one(address: int) -> None:
+    what = numba.carray(pointer(address), FIRST + 1, np.int64)
+    counts = numba.carray(pointer(what[FIRST]), what[ITEMS], np.int64)
+    item = taken(address)
+    while item < what[ITEMS]:
+        for _ in range(1000):  # long enough for another thread to come by
+            counts[item] += 1
+        item = taken(address)
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def counted(items: int, times: int) -> NDArray[np.int64]:
+    counts = np.zeros(items, dtype=np.int64)
+    order = Order(items, counts.ctypes.data)
+    for _ in range(times):
+        _add_one(order)
+    return counts
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("number", [1, 2, 5])
+@pytest.mark.parametrize("items", [0, 1, 3, 200])
+def test_every_item_is_taken_once(items: int, number: int) -> None:
+    torch.set_num_threads(number)
+    assert (counted(items, 50) == 50_000).all()
+
+
+def test_without_openmp_the_caller_does_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(team, "_parallel", None)
+    assert (counted(7, 3) == 3000).all()
+
+
+def test_orders_of_several_callers_stay_apart() -> None:
+    with ThreadPoolExecutor(4) as pool:
+        for counts in pool.map(lambda items: counted(items, 20), [1, 5, 40, 160]):
+            assert (counts == 20_000).all()
+
+
+@pytest.mark.skipif(torch.backends.openmp.is_available() is False, reason="torch has no OpenMP here")
+def test_torch_brings_the_threads() -> None:
+    """Where this fails loops run on one thread of several: right, and slower than they could be."""
+    assert team._parallel is not None

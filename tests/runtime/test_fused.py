@@ -1,0 +1,99 @@
+"""The compiled loops between a decoder's products, against torch's attention, on however many threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+from adasd.runtime.attention import Attention, Span, attend
+from adasd.runtime.fused import FEW, Sweep
+from adasd.runtime.kv import SessionKV
+
+HEADS, KEY_HEADS, WIDTH, LAYERS = 6, 2, 8, 2
+SCALE = WIDTH**-0.5
+LENGTHS = [(0, 3), (17, 1), (70, FEW), (5, FEW + 2), (128, 1)]
+"""Positions that a session holds, tokens that it reads."""
+
+
+@pytest.fixture(params=[1, 2, 3])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+def random(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def held(length: int, more: int) -> SessionKV:
+    kv = SessionKV(LAYERS)
+    kv.reserve(length + more, 4096)
+    for layer in range(LAYERS):
+        kv.write(layer, random(KEY_HEADS, length, WIDTH) + layer, random(KEY_HEADS, length, WIDTH) - layer)
+    kv.length = length
+    return kv
+
+
+def spans_of(lengths: list[tuple[int, int]]) -> list[Span]:
+    ends = np.cumsum([tokens for _, tokens in lengths]).tolist()
+    return [Span(held(*one), end - one[1], end) for one, end in zip(lengths, ends, strict=True)]
+
+
+def rotations() -> np.ndarray:
+    angles = np.arange(4096)[:, None] * (0.5 ** np.arange(WIDTH // 2))
+    return np.stack([np.cos(angles), np.sin(angles)], -1).astype(np.float32)
+
+
+def read(lengths: list[tuple[int, int]], layer: int) -> tuple[list[Span], torch.Tensor, torch.Tensor]:
+    """The spans, their qkv as `read` left them, and what the few have read."""
+    spans = spans_of(lengths)
+    qkv = random(spans[-1].end, HEADS + 2 * KEY_HEADS, WIDTH).contiguous()
+    out = torch.zeros(len(qkv), HEADS, WIDTH)
+    Sweep(spans, (HEADS, KEY_HEADS, WIDTH), rotations(), SCALE).read(layer, qkv, out)
+    return spans, qkv, out
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("layer", range(LAYERS))
+def test_what_is_read_is_what_torch_reads(layer: int) -> None:
+    spans, qkv, out = read(LENGTHS, layer)
+    for span in spans:
+        keys, values = span.kv.read(layer, span.reach)
+        torch.testing.assert_close(
+            keys[:, span.kv.length :], qkv[span.start : span.end, HEADS:-KEY_HEADS].transpose(0, 1)
+        )
+        torch.testing.assert_close(values[:, span.kv.length :], qkv[span.start : span.end, -KEY_HEADS:].transpose(0, 1))
+        if span.end - span.start > FEW:
+            assert not out[span.start : span.end].any()
+            continue
+        expected = attend(qkv[span.start : span.end, :HEADS].contiguous(), keys, values, Attention(SCALE))
+        torch.testing.assert_close(out[span.start : span.end].flatten(1), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_positions_turn_queries_and_keys_and_leave_values() -> None:
+    spans, qkv, _ = read([(3, 2)], 0)
+    given = random(2, HEADS + 2 * KEY_HEADS, WIDTH)
+    turned = torch.view_as_complex(given.view(2, -1, WIDTH // 2, 2)) * torch.view_as_complex(
+        torch.from_numpy(rotations()[3:5])
+    ).unsqueeze(1)
+    torch.testing.assert_close(qkv[:, :-KEY_HEADS], torch.view_as_real(turned).flatten(2)[:, :-KEY_HEADS])
+    assert torch.equal(qkv[:, -KEY_HEADS:], given[:, -KEY_HEADS:])
+    assert spans[0].kv.length == 3, "whoever runs the pass moves it"
+
+
+def test_to_the_last_bit_whatever_the_threads_and_whoever_is_beside(threads: int) -> None:
+    together = read(LENGTHS, 1)
+    for number, one in enumerate(LENGTHS):
+        span = together[0][number]
+        kv = held(*one)
+        qkv = random(together[0][-1].end, HEADS + 2 * KEY_HEADS, WIDTH)[span.start : span.end].contiguous()
+        out = torch.zeros(len(qkv), HEADS, WIDTH)
+        torch.set_num_threads(1)
+        Sweep([Span(kv, 0, one[1])], (HEADS, KEY_HEADS, WIDTH), rotations(), SCALE).read(1, qkv, out)
+        torch.set_num_threads(threads)
+        assert torch.equal(out, together[2][span.start : span.end])
