@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.costs import CostProfile, CostSource, nominal
@@ -42,17 +42,32 @@ class Marginal:
         return DraftPlan(known.probe, worth=replace(worth, acceptance=prospects.acceptance(), rate=0.0))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Weighed:
-    """What follows from acceptance, pace and costs alone. pays: whether to draft at all. gain: tokens of the best block
-    beyond its time. probe: the length of a probe. loss: tokens that it is expected to lose.
-    """
+    """What follows from acceptance, pace and costs alone."""
 
     worth: Worth
-    pays: bool
-    gain: float
-    probe: int
-    loss: float
+    window: int
+
+    @cached_property
+    def pays(self) -> bool:
+        """Whether to draft at all."""
+        return self.worth.goes_on(0, 1.0, self.window)
+
+    @cached_property
+    def gain(self) -> float:
+        """Tokens of the best block beyond its time."""
+        return self.worth.gain(self.window)
+
+    @cached_property
+    def probe(self) -> int:
+        """The length of a probe."""
+        return _probe_length(self.worth, self.window)
+
+    @cached_property
+    def loss(self) -> float:
+        """Tokens that it is expected to lose."""
+        return self.worth.loss(self.probe)
 
 
 @lru_cache(maxsize=256)
@@ -60,9 +75,7 @@ def weighed(mean: float, speed: float, costs: CostProfile, window: int) -> Weigh
     """Weighed once for all rounds in which nothing has changed: without candidates nothing does."""
     going = max(speed, best_speed(mean, costs.rounds, window))
     level = (mean,) * ENTROPY_NODES  # without candidates nobody asks what their entropy foretells
-    worth = Worth(level, mean, going / costs.rounds[0], costs)
-    probe = _probe_length(worth, window)
-    return Weighed(worth, worth.goes_on(0, 1.0, window), worth.gain(window), probe, worth.loss(probe))
+    return Weighed(Worth(level, mean, going / costs.rounds[0], costs), window)
 
 
 def _probe_length(worth: Worth, window: int) -> int:

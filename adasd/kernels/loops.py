@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numba
 import numpy as np
 import torch
 from torch import Tensor
 
 from adasd.core.types import FloatArray, IntArray, Row
 from adasd.kernels.compiled import compiled
+from adasd.kernels.team import FIRST, ITEMS, Order, Shared, pointer, taken
 
 BLOCK = 512
 """Weights at a time: they stay in the nearest cache."""
@@ -64,8 +66,12 @@ def whole(logits: Any, temperature: float) -> Whole:
     """logits: float32 or float64 [rows, vocabulary], in numpy. Unless its peak is finite a row means nothing else."""
     peaks, found = np.empty((len(logits), 1)), np.empty((2, len(logits), 1))
     parts = np.empty((len(logits), -(-logits.shape[-1] // BLOCK)))
-    _peaks(logits, peaks)
-    _sums(logits, peaks, temperature, found, parts)
+    if logits.dtype == np.float32:
+        arrays = np.ascontiguousarray(logits), np.array([temperature]), peaks, found, parts
+        _whole(Order(len(logits), *(array.ctypes.data for array in arrays), logits.shape[-1]))
+    else:
+        _peaks(logits, peaks)
+        _sums(logits, peaks, temperature, found, parts)
     return Whole(peaks[:, 0], found[0, :, 0], found[1, :, 0], parts)
 
 
@@ -126,32 +132,69 @@ def _exponentials(x: FloatArray, powers: IntArray) -> None:
 @compiled
 def _peaks(logits: Any, found: FloatArray) -> None:
     for index in range(logits.shape[0]):
-        row, peak, numbers = logits[index], logits[index, 0], 0
-        for i in range(len(row)):
-            numbers += row[i] == row[i]
-            peak = max(peak, row[i])
-        found[index, 0] = peak if numbers == len(row) else np.nan
+        found[index, 0] = _peak(logits[index])
+
+
+@compiled
+def _peak(row: Any) -> float:
+    peak, numbers = row[0], 0
+    for i in range(len(row)):
+        numbers += row[i] == row[i]
+        peak = max(peak, row[i])
+    return peak if numbers == len(row) else np.nan
 
 
 @compiled
 def _sums(logits: Any, peaks: FloatArray, temperature: float, found: FloatArray, parts: FloatArray) -> None:
-    logs, weights, powers = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK, np.int64)
+    scratch, powers = np.empty((2, BLOCK)), np.empty(BLOCK, np.int64)
     for index in range(logits.shape[0]):
-        row, peak, mass, total = logits[index], peaks[index, 0], 0.0, 0.0
-        for b in range(parts.shape[1]):
-            part = row[b * BLOCK : (b + 1) * BLOCK]
-            log, weight = logs[: len(part)], weights[: len(part)]
-            for i in range(len(part)):
-                log[i] = weight[i] = max((part[i] - peak) / temperature, NEGLIGIBLE)
-            _exponentials(weight, powers[: len(part)])
-            block = 0.0
-            for i in range(len(part)):
-                counted = weight[i] if weight[i] > NOTHING else 0.0
-                block += counted
-                total += counted * log[i]
-            parts[index, b] = block
-            mass += block
-        found[0, index, 0], found[1, index, 0] = mass, total
+        sums = _sums_of(logits[index], peaks[index, 0], temperature, parts[index], scratch, powers)
+        found[0, index, 0], found[1, index, 0] = sums
+
+
+@compiled
+def _sums_of(
+    row: Any, peak: float, temperature: float, parts: FloatArray, scratch: FloatArray, powers: IntArray
+) -> tuple[float, float]:
+    """Of all weights, and of every weight times its logarithm. parts: made here. scratch, powers: room for a block."""
+    mass, total = 0.0, 0.0
+    for b in range(len(parts)):
+        part = row[b * BLOCK : (b + 1) * BLOCK]
+        log, weight = scratch[0, : len(part)], scratch[1, : len(part)]
+        for i in range(len(part)):
+            log[i] = weight[i] = max((part[i] - peak) / temperature, NEGLIGIBLE)
+        _exponentials(weight, powers[: len(part)])
+        block = 0.0
+        for i in range(len(part)):
+            counted = weight[i] if weight[i] > NOTHING else 0.0
+            block += counted
+            total += counted * log[i]
+        parts[b] = block
+        mass += block
+    return mass, total
+
+
+LOGITS, TEMPERATURE, PEAKS, FOUND, PARTS, WIDTH = range(FIRST, FIRST + 6)
+"""Places in the order of `_whole`: addresses, and the vocabulary."""
+
+
+@Shared
+def _whole(address: int) -> None:
+    """`_peaks` and `_sums` of float32 rows; each is an item. All such rows come here: compiled elsewhere the same loops
+    may round otherwise."""
+    what = numba.carray(pointer(address), WIDTH + 1, np.int64)
+    rows, width = what[ITEMS], what[WIDTH]
+    logits = numba.carray(pointer(what[LOGITS]), (rows, width), np.float32)
+    temperature = numba.carray(pointer(what[TEMPERATURE]), 1, np.float64)[0]
+    peaks = numba.carray(pointer(what[PEAKS]), rows, np.float64)
+    found = numba.carray(pointer(what[FOUND]), (2, rows), np.float64)
+    parts = numba.carray(pointer(what[PARTS]), (rows, -(-width // BLOCK)), np.float64)
+    scratch, powers = np.empty((2, BLOCK)), np.empty(BLOCK, np.int64)
+    row = taken(address)
+    while row < rows:
+        peaks[row] = _peak(logits[row])
+        found[0, row], found[1, row] = _sums_of(logits[row], peaks[row], temperature, parts[row], scratch, powers)
+        row = taken(address)
 
 
 @compiled

@@ -58,9 +58,9 @@ class Shared:
         return numba.cfunc(signature, nopython=True, cache=KEEPS, fastmath=ARITHMETIC)(self._work)
 
     def __call__(self, order: Order) -> None:
-        """Until all of it is done."""
+        """Until all of it is done. A single item needs nobody else."""
         order.numbers[NEXT] = 0
-        threads = 1 if _parallel is None else torch.get_num_threads()
+        threads = 1 if _parallel is None or order.numbers[ITEMS] <= 1 else torch.get_num_threads()
         if threads == 1:
             self._compiled.ctypes(order.address)
         else:

@@ -46,10 +46,11 @@ class LiveCosts:
     """The costs of now, from the rounds of all generations of this process.
 
     prior: the stated ones, where they start from; nominal ones give way to what is `told`. shared_cores: drafter and
-    verifier compute on the same ones, so that while one has its turn the sessions of the other wait. Many streams weigh
-    the same costs: they are worked out once in REFRESH_ROUNDS of theirs, and once in REFRESH_SECONDS. What rounds took
-    is put down when it comes, and reckoned with once no block waits for that (`digest`), or when costs are asked for.
-    runs: how many rounds without candidates are taken at once.
+    verifier compute on the same ones, so that while one has its turn the sessions of the other wait. runs: how many
+    rounds without candidates are taken at once.
+
+    Many streams weigh the same costs: they are worked out once in REFRESH_ROUNDS of theirs, and once in
+    REFRESH_SECONDS. What rounds took is put down when it comes, and reckoned with once no block waits for that.
     """
 
     def __init__(self, prior: CostProfile = NOMINAL, shared_cores: bool = False, runs: RunLength | None = None) -> None:
@@ -90,17 +91,16 @@ class LiveCosts:
         self._added += 1
 
     def digest(self) -> None:
-        """Reckon with the rounds that were put down."""
+        """Reckon with the rounds that were put down, and work the costs out again if that is due."""
         seen, self._seen = self._seen, []
         for one in seen:
             self._meter = self._meter.after(one)
-
-    def profile(self) -> CostProfile:
-        """A `CostSource`."""
         if self._added >= REFRESH_ROUNDS or (self._added and time.monotonic() >= self._due):
-            self.digest()
             self._profile, self._added = self._meter.profile(self.runs.apart()), 0
             self._due = time.monotonic() + REFRESH_SECONDS
+
+    def profile(self) -> CostProfile:
+        """A `CostSource`: as last worked out, for a block waits."""
         return self._profile
 
     def source(self, pinned: bool) -> CostSource:
@@ -109,6 +109,7 @@ class LiveCosts:
 
     def figures(self) -> str:
         """The costs of now as `load_profile` reads them; whoever states them gives them a version of their own."""
+        self.digest()
         return orjson.dumps(asdict(self.profile())).decode()
 
 

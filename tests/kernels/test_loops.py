@@ -103,3 +103,32 @@ def test_a_row_is_summed_alike_whoever_is_beside_it() -> None:
         alone = loops.sums(logits[row : row + 1], peak[row : row + 1], 0.8)
         assert alone.mass.item() == together.mass[row].item()
         assert alone.logs.item() == together.logs[row].item()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("width", [*WIDTHS, 30_000])
+def test_rows_that_threads_share_are_summed_as_one_alone(width: int, threads: int) -> None:
+    """To the last bit, however they lie in memory; a row with a fault in it tells, and spoils no other."""
+    logits = torch.cat([rows_of(width), rows_of(width) + 1.0, torch.full((1, width), -math.inf)])
+    logits[4, -1] = math.nan
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        together = [loops.whole(given, 0.7) for given in (logits.numpy(), np.asfortranarray(logits.numpy()))]
+    finally:
+        torch.set_num_threads(before)
+    for row in (0, 1, 2, 3, 5):
+        alone = loops.whole(logits[row : row + 1].numpy(), 0.7)
+        for found in together:
+            for field, expected in zip(found, alone, strict=True):
+                np.testing.assert_array_equal(field[row], expected[0])
+    for found in together:
+        assert np.isnan(found.peaks).tolist() == [False] * 4 + [True, False, False]
+        assert found.peaks[6] == -math.inf
+
+
+def test_few_rows_as_doubles_are_those_of_torch_too() -> None:
+    logits = rows_of(3000, torch.float64)
+    found, floats = loops.whole(logits.numpy(), 0.7), loops.whole(logits.float().numpy(), 0.7)
+    assert found.masses == pytest.approx(torch.exp((logits - logits.amax(-1, keepdim=True)) / 0.7).sum(-1).numpy())
+    assert found.masses == pytest.approx(floats.masses, rel=1e-5)

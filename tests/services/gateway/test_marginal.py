@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from adasd.core.costs import NOMINAL
+from adasd.core.costs import NOMINAL, CostProfile
 from adasd.core.decoding import TokenBoundary
 from adasd.core.errors import InvalidRequest
 from adasd.core.messages import Timing
@@ -38,6 +38,13 @@ def teach(costs: LiveCosts, drafting: float) -> None:
     for candidates in (0, 1, 4) * 40:
         costs.add(Observation(candidates, 1.0, 0.0, drafting if candidates else None, 0.0, 0))
         costs.add(Observation(candidates, 1.0, 0.0, drafting, 0.01, 1))
+    costs.digest()
+
+
+def now(costs: LiveCosts) -> CostProfile:
+    """The costs once all that was put down is reckoned with."""
+    costs.digest()
+    return costs.profile()
 
 
 @pytest.mark.parametrize("fields", [{"temperature": 0}, {"seed": 5}], ids=["greedy", "coupled"])
@@ -189,7 +196,7 @@ def test_on_shared_cores_a_step_costs_all_who_wait_for_it(drafters: int, share: 
     seen = costs.rounds[-1]
     assert (seen.work, seen.steps, seen.served) == (0.4, 4, drafters / 4)
     assert seen.drafting == pytest.approx(0.65)  # the queue of 0.1 s costs nobody
-    profile = costs.profile()
+    profile = now(costs)
     assert profile.draft == pytest.approx(0.1 * share)
     assert profile.fixed == pytest.approx(0.25)
 
@@ -201,7 +208,7 @@ def test_on_shared_cores_a_drafter_that_nobody_has_seen_is_priced_by_the_load() 
         watch = RoundWatch(costs)
         for _ in range(20):
             watch.verified(1.0, Timing(forwards=1, sessions=8, tokens=8), 0)
-        profile = costs.profile()
+        profile = now(costs)
         assert profile.draft / profile.rounds[0] == pytest.approx(price, rel=0.2)
 
 
@@ -212,15 +219,15 @@ def test_what_a_drafter_has_to_read_costs_all_who_share_the_cores() -> None:
     first.verified(1.0, Timing(forwards=1, forward=1.0, sessions=4, tokens=400), 0)
     first.verified(1.0, Timing(forwards=1, sessions=4, tokens=4), 0)
     stated = NOMINAL.draft / NOMINAL.passes[0]
-    assert costs.profile().reading == pytest.approx(4 * stated * 1.0 / 400)
+    assert now(costs).reading == pytest.approx(4 * stated * 1.0 / 400)
     first.drafted(0.9, replace(ACCOUNT, sessions=4, tokens=100), 3)
     first.verified(1.0, Timing(forwards=1, sessions=4, tokens=7), 3)
     costs._due = 0.0
-    assert costs.profile().reading == pytest.approx(4 * 0.4 / 100)
+    assert now(costs).reading == pytest.approx(4 * 0.4 / 100)
     first.drafted(0.9, replace(ACCOUNT, sessions=4, tokens=3), 3)
     first.verified(1.0, Timing(forwards=1, sessions=4, tokens=7), 3)
     assert costs.rounds[-1].read == 0, "it had nothing to catch up with"
-    assert Seen().profile().reading == 0.0
+    assert now(Seen()).reading == 0.0
 
 
 def test_on_shared_cores_all_sessions_wait_whoever_is_in_the_pass() -> None:
@@ -235,7 +242,7 @@ def test_on_shared_cores_all_sessions_wait_whoever_is_in_the_pass() -> None:
             watch.verified(1.0, Timing(forwards=1, sessions=4, tokens=16), 3)
     seen = costs.rounds[-1]
     assert (seen.sessions, seen.rows, seen.running, seen.served) == (4.0, 16, 8.0, 4.0)
-    assert costs.profile().draft == pytest.approx(0.1 * 2)
+    assert now(costs).draft == pytest.approx(0.1 * 2)
     assert costs.running == 0
 
 
@@ -252,13 +259,23 @@ def test_a_profile_comes_from_a_file(tmp_path: Path) -> None:
     live = LiveCosts()
     teach(live, 0.5)
     path.write_text(live.figures())
-    assert load_profile(path) == live.profile()
+    assert load_profile(path) == now(live)
     for content in ("[]", "{", '{"version": "two"}'):
         path.write_text(content)
         with pytest.raises(InvalidRequest, match="cost_profile"):
             load_profile(path)
     with pytest.raises(InvalidRequest, match="cost_profile"):
         load_profile(tmp_path / "missing.json")
+
+
+def test_costs_are_worked_out_when_no_block_waits_for_them() -> None:
+    costs = LiveCosts()
+    before = costs.profile()
+    for _ in range(40):
+        costs.add(Observation(0, 1.0, 0.0))
+    assert costs.profile() is before
+    costs.digest()
+    assert costs.profile().rounds[0] == pytest.approx(1.0, rel=0.1)
 
 
 def told(target: tuple[float, ...], draft: tuple[float, ...], costs: LiveCosts) -> float:

@@ -27,6 +27,7 @@ from services.gateway.text import ChatText
 from tests.services.gateway.conftest import Gateway, gateway_of
 from tests.services.gateway.recital import SPEC, reciting, spelled, write_recital
 from tests.services.gateway.resuming import Told, handed_over, streamed
+from tests.services.gateway.test_marginal import now
 
 DEAR = CostProfile("dear", 30.0, 30.0, NOMINAL.verify)
 OFF: dict[str, Any] = {"seed": 3, "speculation": {"stopping": "off"}}
@@ -274,7 +275,7 @@ def test_candidates_have_to_earn_what_their_message_costs_the_others() -> None:
             watch.verified(0.084, Timing(4, 0.0, 0.08, 0.0, 4 * sessions, 4 * sessions), 0, rounds=4)
     assert costs.runs.apart() == pytest.approx(0.02, rel=0.01)
     for tables in ("verify", "copied"):
-        here, there = (getattr(one.profile(), tables) for one in (costs, alone))
+        here, there = (getattr(now(one), tables) for one in (costs, alone))
         assert here[0] == pytest.approx(there[0], rel=0.01)
         assert here[1] > there[1] + 0.015
 
@@ -296,7 +297,7 @@ def test_a_block_that_begins_a_run_is_not_charged_for_a_message() -> None:
     assert [(seen.candidates, seen.rows) for seen in added] == [(0, 4)], (
         "no pass of eleven rows and more took so little"
     )
-    profile = costs.profile()
+    profile = now(costs)
     assert profile.copied[0] == profile.joined[0]
     assert profile.copied[1] == pytest.approx(profile.joined[1] + 0.02, rel=0.01)
     assert profile.rounds[0] == pytest.approx(0.021, rel=0.02)
@@ -308,4 +309,4 @@ def test_a_round_costs_what_its_share_of_the_run_does() -> None:
     watch.verified(1.0, Timing(), 0)
     for _ in range(100):
         watch.verified(0.5, Timing(4, 0.1, 0.35, 0.05, 4, 4), 0, 4)
-    assert costs.profile().rounds[0] == pytest.approx(0.1, rel=0.01)
+    assert now(costs).rounds[0] == pytest.approx(0.1, rel=0.01)
