@@ -67,7 +67,7 @@ def whole(logits: Any, temperature: float) -> Whole:
     peaks, found = np.empty((len(logits), 1)), np.empty((2, len(logits), 1))
     parts = np.empty((len(logits), -(-logits.shape[-1] // BLOCK)))
     if logits.dtype == np.float32:
-        arrays = np.ascontiguousarray(logits), np.array([temperature]), peaks, found, parts
+        arrays = np.ascontiguousarray(logits), np.array([temperature], dtype=np.float64), peaks, found, parts
         _whole(Order(len(logits), *(array.ctypes.data for array in arrays), logits.shape[-1]))
     else:
         _peaks(logits, peaks)

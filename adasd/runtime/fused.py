@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numba
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -39,7 +40,8 @@ class Sweep:
         self.many = [span for span in spans if span.end - span.start > FEW]
         places = [(span.start, span.end, span.kv.length, span.kv.capacity) for span in spans]
         buffers = np.stack([span.kv.addresses(heads[1:]) for span in spans]).transpose(1, 0, 2)
-        self._arrays = rotations, np.array(places, dtype=np.int64), np.array([scale], dtype=np.float32)
+        turns = np.ascontiguousarray(rotations, dtype=np.float32)
+        self._arrays = turns, np.array(places, dtype=np.int64), np.array([scale], dtype=np.float32)
         self._buffers = np.ascontiguousarray(buffers)
         addresses = [array.ctypes.data for array in (self._buffers, *self._arrays)]
         sizes = spans[-1].end, *heads, len(rotations), len(spans)
@@ -51,6 +53,9 @@ class Sweep:
 
         qkv: [tokens, heads + 2 key heads, width], the queries first. out: [tokens, heads, width]. Both contiguous.
         """
+        assert qkv.dtype == out.dtype == torch.float32, "they are told by their addresses"
+        assert qkv.is_contiguous(), "likewise"
+        assert out.is_contiguous(), "likewise"
         numbers = self._order.numbers
         numbers[QKV], numbers[OUT] = qkv.data_ptr(), out.data_ptr()
         numbers[BUFFERS] = self._first_buffers + layer * self._a_layer

@@ -127,6 +127,12 @@ def test_rows_that_threads_share_are_summed_as_one_alone(width: int, threads: in
         assert found.peaks[6] == -math.inf
 
 
+def test_a_temperature_may_be_a_whole_number() -> None:
+    logits = rows_of(700).numpy()
+    for found, expected in zip(loops.whole(logits, 2), loops.whole(logits, 2.0), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_few_rows_as_doubles_are_those_of_torch_too() -> None:
     logits = rows_of(3000, torch.float64)
     found, floats = loops.whole(logits.numpy(), 0.7), loops.whole(logits.float().numpy(), 0.7)
