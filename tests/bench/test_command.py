@@ -23,21 +23,32 @@ def bench(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
+def heed_sigint() -> None:
+    """What a shell starts in the background, these tests perhaps, ignores it, and so does whatever it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_ended_keeps_what_it_has(tmp_path: Path, data: list[object], told: signal.Signals) -> None:
     endless = ("--prompts", 1, "--methods", "alone", "--max-tokens", 4, "--repeat", 100_000)
     command = [Path(sys.executable).parent / "adasd", "bench", *map(str, (*data, *endless, *PAIR))]
-    running = subprocess.Popen(
-        [*command, "--out", str(tmp_path / "out")], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
-    assert running.stderr is not None
-    for line in running.stderr:
-        if "warm-up" in line and "100%" in line:
-            break
-    time.sleep(3)  # for an answer of four tokens
-    running.send_signal(told)
-    assert running.wait(60) != 0
-    running.stderr.close()
+    with subprocess.Popen(
+        [*command, "--out", str(tmp_path / "out")],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=heed_sigint,
+    ) as running:
+        try:
+            assert running.stderr is not None
+            for line in running.stderr:
+                if "warm-up" in line and "100%" in line:
+                    break
+            time.sleep(3)  # for an answer of four tokens
+            running.send_signal(told)
+            assert running.wait(60) != 0
+        finally:
+            running.kill()
     answers = json.loads((tmp_path / "out" / "answers.json").read_text())["answers"]
     assert answers
     assert all(answer["reply"]["tokens"] == 4 for answer in answers)
