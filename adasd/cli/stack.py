@@ -20,7 +20,7 @@ from adasd.runtime.toy import is_toy
 from adasd.state.embedded import EmbeddedRedis
 
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-"""What a model reads in every pass lies in few pages, as in its image."""
+"""Of 2 MB, which glibc asks for as in the models' image; what they bring: docs/engines.md."""
 RESTARTS_A_MINUTE = 5
 POLL_SECONDS = 0.2
 

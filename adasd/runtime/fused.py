@@ -30,7 +30,7 @@ QKV, OUT, BUFFERS, ROTATIONS, SPANS, SCALE, SIZES = range(FIRST, FIRST + 7)
 
 
 class Sweep:
-    """The spans of one pass of so many tokens, as arrays. few: spans that `read` attends for.
+    """The spans of one pass as arrays. few: spans that `read` attends for.
 
     heads: (heads, key heads, width). rotations: [positions, width / 2, 2], cos and sin. scale: of the products.
     """

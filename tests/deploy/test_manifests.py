@@ -167,7 +167,7 @@ def test_images_are_those_that_compose_builds() -> None:
 
 
 @pytest.mark.parametrize("service", ["drafter", "verifier"])
-def test_weights_lie_in_huge_pages_as_under_adasd_up(service: str) -> None:
+def test_images_ask_for_huge_pages_as_adasd_up_does(service: str) -> None:
     words = stages()[service].split()
     assert {f"{name}={value}" for name, value in HUGE_PAGES.items()} <= set(words)
 

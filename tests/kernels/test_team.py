@@ -60,7 +60,7 @@ def test_orders_of_several_callers_stay_apart() -> None:
             assert (counts == 20_000).all()
 
 
-@pytest.mark.skipif(torch.backends.openmp.is_available() is False, reason="torch has no OpenMP here")
+@pytest.mark.skipif(not torch.backends.openmp.is_available(), reason="torch has no OpenMP here")
 def test_torch_brings_the_threads() -> None:
     """Where this fails loops run on one thread of several: right, and slower than they could be."""
     assert team._parallel is not None
