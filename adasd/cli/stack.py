@@ -19,7 +19,7 @@ from adasd.core.errors import ServiceUnavailable
 from adasd.runtime.toy import is_toy
 from adasd.state.embedded import EmbeddedRedis
 
-HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1"}
 """Of 2 MB, which glibc asks for as in the models' image; what they bring: docs/engines.md."""
 RESTARTS_A_MINUTE = 5
 POLL_SECONDS = 0.2

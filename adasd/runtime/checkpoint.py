@@ -66,10 +66,9 @@ def load_checkpoint(folder: Path, role: Role, options: RuntimeOptions) -> TorchR
 
 def _precision(model: PreTrainedModel, device: torch.device, options: RuntimeOptions) -> Dtype:
     """The type of weights and products. Raises InvalidRequest for one that cannot be had here."""
-    packed = device.type == "cpu" and suits(model) and not options.static_passes
     if options.dtype is None:
         return cast(Dtype, str(model.dtype).removeprefix("torch."))
-    if options.dtype == "int8" and not (packed and can_pack("int8")):
+    if options.dtype == "int8" and not _written_out(model, device, "int8", options):
         passes = "static passes of " if options.static_passes else ""
         raise InvalidRequest(f"{passes}{model.config.model_type} cannot be multiplied in int8 on {device}", "dtype")
     return options.dtype
@@ -77,7 +76,8 @@ def _precision(model: PreTrainedModel, device: torch.device, options: RuntimeOpt
 
 def _written_out(model: PreTrainedModel, device: torch.device, precision: Precision, options: RuntimeOptions) -> bool:
     """Whether a `Decoder` serves this model."""
-    return device.type == "cpu" and not options.static_passes and suits(model) and can_pack(precision)
+    multiplied = precision != "bfloat16" or can_pack(precision)
+    return device.type == "cpu" and not options.static_passes and suits(model) and multiplied
 
 
 def modules_runtime(

@@ -18,8 +18,9 @@ from adasd.kernels.compiled import compiled
 from adasd.kernels.team import FIRST, ITEMS, Order, Shared, pointer, taken
 from adasd.runtime.attention import Span
 
-FEW = 4
-"""Up to so many tokens of a session these loops beat the library's matrix products, whatever the context."""
+FEW, SOME, REACH = 4, 16, 8192
+"""Up to FEW tokens of a session these loops beat the library's matrix products, whatever the context; up to SOME where
+their product with the positions they see is at most REACH (measured)."""
 
 Floats = NDArray[np.float32]
 Places = NDArray[np.int64]
@@ -30,15 +31,18 @@ QKV, OUT, BUFFERS, ROTATIONS, SPANS, SCALE, SIZES = range(FIRST, FIRST + 7)
 
 
 class Sweep:
-    """The spans of one pass as arrays. few: spans that `read` attends for.
+    """The spans of one pass as arrays. many: spans that `read` does not attend for, as their tokens are too many.
 
     heads: (heads, key heads, width). rotations: [positions, width / 2, 2], cos and sin. scale: of the products.
     """
 
     def __init__(self, spans: Sequence[Span], heads: tuple[int, int, int], rotations: Floats, scale: float) -> None:
-        self.few = [span for span in spans if span.end - span.start <= FEW]
-        self.many = [span for span in spans if span.end - span.start > FEW]
-        places = [(span.start, span.end, span.kv.length, span.kv.capacity) for span in spans]
+        few = [_are_few(span.end - span.start, span.reach) for span in spans]
+        self.many = [span for span, is_few in zip(spans, few, strict=True) if not is_few]
+        places = [
+            (span.start, span.end, span.kv.length, span.kv.capacity, is_few)
+            for span, is_few in zip(spans, few, strict=True)
+        ]
         buffers = np.stack([span.kv.addresses(heads[1:]) for span in spans]).transpose(1, 0, 2)
         turns = np.ascontiguousarray(rotations, dtype=np.float32)
         self._arrays = turns, np.array(places, dtype=np.int64), np.array([scale], dtype=np.float32)
@@ -49,7 +53,7 @@ class Sweep:
         self._first_buffers, self._a_layer = addresses[0], self._buffers.strides[0]
 
     def read(self, layer: int, qkv: Tensor, out: Tensor) -> None:
-        """Turn queries and keys by their positions in place, store keys and values, attend for the `few`.
+        """Turn queries and keys by their positions in place, store keys and values, attend for all but the `many`.
 
         qkv: [tokens, heads + 2 key heads, width], the queries first. out: [tokens, heads, width]. Both contiguous.
         """
@@ -60,6 +64,10 @@ class Sweep:
         numbers[QKV], numbers[OUT] = qkv.data_ptr(), out.data_ptr()
         numbers[BUFFERS] = self._first_buffers + layer * self._a_layer
         _read(self._order)
+
+
+def _are_few(tokens: int, positions: int) -> bool:
+    return tokens <= FEW or (tokens <= SOME and tokens * positions <= REACH)
 
 
 @compiled
@@ -87,7 +95,7 @@ def _read(address: int) -> None:
     out = numba.carray(pointer(what[OUT]), (tokens, heads, width), np.float32)
     buffers = numba.carray(pointer(what[BUFFERS]), (spans, 2), np.int64)
     rotations = numba.carray(pointer(what[ROTATIONS]), (positions, width // 2, 2), np.float32)
-    places = numba.carray(pointer(what[SPANS]), (spans, 4), np.int64)
+    places = numba.carray(pointer(what[SPANS]), (spans, 5), np.int64)
     scale = numba.carray(pointer(what[SCALE]), 1, np.float32)[0]
     item = taken(address)
     while item < what[ITEMS]:
@@ -122,7 +130,7 @@ def _read_one(
         _turn(qkv[token, heads + head], rotations[position])
         keys[position] = qkv[token, heads + head]
         values[position] = qkv[token, heads + key_heads + head]
-    if end - start <= FEW:
+    if span[4]:
         _attend(qkv[start:end], first, last, keys, values, length, scale, out[start:end])
 
 

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from adasd.kernels.products import Matrix
+
 Precision = Literal["float32", "bfloat16", "int8"]
 
 ROWS_HINT = 16
@@ -31,20 +33,23 @@ class Product(Protocol):
 
 def product(weight: Tensor, bias: Tensor | None, precision: Precision) -> Product:
     """The fastest product there is for this weight, [out, in] in float32, on its device."""
-    if weight.device.type != "cpu" or not can_pack(precision):
+    if precision == "int8" or (precision == "float32" and loops_are_faster()):
+        return Looped(weight, bias, precision)
+    if not can_pack(precision):
         return Plain(weight, bias)
-    if precision == "int8":
-        return RowQuantized(weight, bias)
     dtype = getattr(torch, precision)
     return Packed(weight, bias, dtype) if weight.shape[1] <= INPUTS else Summed(weight, bias, dtype)
 
 
-def can_pack(precision: Precision) -> bool:
-    """Whether this processor has the kernels. 8-bit sums overflow in kernels made without VNNI."""
+def loops_are_faster() -> bool:
+    """Than oneDNN, in float32: measured where vectors have 256 bits; where they have 512, oneDNN has been."""
+    return not torch.backends.cpu.get_cpu_capability().startswith("AVX512")
+
+
+def can_pack(precision: Literal["float32", "bfloat16"]) -> bool:
+    """Whether oneDNN has the kernels for this processor."""
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
-    if precision == "int8":
-        return torch.cpu._is_vnni_supported()
     return precision == "float32" or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
@@ -88,24 +93,17 @@ class Summed:
         return first
 
 
-class RowQuantized:
-    """8-bit weights by output, 8-bit rows each with a scale of its own: integer sums, so that a row's result depends on
-    nothing else in the batch, to the last bit. One scale for all rows, as torch's dynamic linear has it, would.
-    """
+class Looped:
+    """Our own loops. In 8 bits each output's weights have a scale of their own, and the inputs stay what they are."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        weight = weight.detach()
-        self._scale = (weight.abs().amax(1) / 127).clamp_min(1e-12)
-        rounded = torch.round(weight / self._scale[:, None]).to(torch.int8)
-        self._weight = torch.ops.onednn.qlinear_prepack(rounded, None)
-        self._zero = torch.zeros(len(weight), dtype=torch.int64)
+    def __init__(self, weight: Tensor, bias: Tensor | None, precision: Precision) -> None:
+        weight, scale = weight.detach(), None
+        if precision == "int8":
+            scale = (weight.abs().amax(1) / 127).clamp_min(1e-12)
+            weight = torch.round(weight / scale[:, None]).to(torch.int8)
+        self._matrix = Matrix(weight, scale)
         self._bias = None if bias is None else bias.detach().clone()
 
     def __call__(self, x: Tensor) -> Tensor:
-        scale = x.abs().amax(-1, keepdim=True).clamp_min_(1e-12).div_(127)
-        rows = (x / scale).round_().add_(128).to(torch.uint8)
-        out: Tensor = torch.ops.onednn.qlinear_pointwise(
-            rows, 1.0, 128, self._weight, self._scale, self._zero, None, 1.0, 0, torch.float32, "none", [], ""
-        )
-        out.mul_(scale)
+        out = self._matrix(x)
         return out if self._bias is None else out.add_(self._bias)
