@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from adasd.core.errors import InvalidRequest
-from adasd.core.rows import PointRow, dense_row, sparse_rows
+from adasd.core.rows import PointRow, SparseRow, dense_row, sparse_rows
 from adasd.core.types import FloatArray, IntArray, Row, SamplingParams
 from adasd.kernels import loops
+from adasd.kernels.entries import entries as entries_of
 from adasd.kernels.selection import likeliest
 from adasd.kernels.warping import kept_count, log_weights, mass_and_entropy, top_k, uncut, uncuts, warp
 
@@ -75,12 +76,32 @@ class _Listed(NamedTuple):
 
 
 def sparse_positions(logits: Tensor, sampling: SamplingParams, support: int, columns: Columns | None) -> list[Position]:
-    """The rows over the `support` likeliest ids that sampling keeps. logits: [n, width], temperature above 0.
+    """The rows over the `support` likeliest ids that sampling keeps. logits: [n, width], temperature above 0."""
+    if loops.take(logits) and uncuts(sampling, logits.shape[-1]):
+        return _positions_here(logits.numpy(), sampling.temperature, support, columns)
+    return _positions(logits, sampling, support, columns)
 
-    One transfer; a second where the last id kept is one of more equals than are listed.
-    """
-    on_the_host = loops.take(logits) and uncuts(sampling, logits.shape[-1])
-    listed = (_listed_here if on_the_host else _listed)(logits, sampling, support)
+
+def _positions_here(logits: Any, temperature: float, support: int, columns: Columns | None) -> list[Position]:
+    """On the CPU, where sampling cuts nothing: each of torch's small operations costs more than its work."""
+    found = loops.whole(logits, temperature)
+    entries = entries_of(logits, found.peaks, temperature, support)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        entropies = np.maximum((np.log(found.masses) - found.logs / found.masses) / math.log(2), 0.0)
+    rows = map(_row, _ids(entries.places, columns), entries.weights, entries.counts.tolist())
+    return [Position(*one) for one in zip(found.peaks.tolist(), entropies.tolist(), rows, strict=True)]
+
+
+def _row(ids: IntArray, weights: IntArray, count: int) -> Row | None:
+    """Of the first so many entries."""
+    if count <= 1:
+        return PointRow(int(ids[0])) if count else None
+    return SparseRow(ids[:count], weights[:count])
+
+
+def _positions(logits: Tensor, sampling: SamplingParams, support: int, columns: Columns | None) -> list[Position]:
+    """One transfer; a second where the last id kept is one of more equals than are listed."""
+    listed = _listed(logits, sampling, support)
     finite = np.isfinite(listed.peaks)
     _settle(listed, np.flatnonzero(finite), logits)
     kept = np.arange(listed.places.shape[-1]) < listed.counts[:, :1]
@@ -89,23 +110,6 @@ def sparse_positions(logits: Tensor, sampling: SamplingParams, support: int, col
         Position(peak, entropy, row if math.isfinite(peak) else None)
         for peak, entropy, row in zip(listed.peaks.tolist(), listed.entropies.tolist(), rows, strict=True)
     ]
-
-
-def _listed_here(logits: Tensor, sampling: SamplingParams, support: int) -> _Listed:
-    """The same on the CPU, where sampling cuts nothing: each of torch's small operations costs more than its work."""
-    array, width, count = logits.numpy(), logits.shape[-1], min(support + 1, logits.shape[-1])
-    places = np.argpartition(array, width - count, axis=-1)[:, width - count :]
-    values = np.take_along_axis(array, places, -1)
-    order = np.argsort(-values, axis=-1)
-    places, values = np.take_along_axis(places, order, -1), np.take_along_axis(values, order, -1)
-    found = loops.whole(array, sampling.temperature)
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        weights = np.exp((values - found.peaks[:, None]) / sampling.temperature)
-        entropies = np.maximum((np.log(found.masses) - found.logs / found.masses) / math.log(2), 0.0)
-    kept = np.maximum((weights[:, :support] > 0).sum(-1), 1)
-    last = np.take_along_axis(values, kept[:, None] - 1, -1)
-    counts = np.stack([kept, (values > last).sum(-1), (values == last).sum(-1)], -1)
-    return _Listed(torch.from_numpy(last), found.peaks, entropies, counts, weights, places)
 
 
 def _listed(logits: Tensor, sampling: SamplingParams, support: int) -> _Listed:

@@ -52,7 +52,7 @@ def load_checkpoint(folder: Path, role: Role, options: RuntimeOptions) -> TorchR
         model, sources = _student(folder, role, options)
     else:
         model, sources = _model(folder, device, options), (folder,)
-    precision = _precision(model, device, options)
+    precision = _precision(model, role, device, options)
     info = model_info(model, sources, options, precision)
     model.requires_grad_(False)
     if precision != "float16" and _written_out(model, device, precision, options):
@@ -64,11 +64,17 @@ def load_checkpoint(folder: Path, role: Role, options: RuntimeOptions) -> TorchR
     return modules_runtime(placed.to(device), info, options)
 
 
-def _precision(model: PreTrainedModel, device: torch.device, options: RuntimeOptions) -> Dtype:
-    """The type of weights and products. Raises InvalidRequest for one that cannot be had here."""
+def _precision(model: PreTrainedModel, role: Role, device: torch.device, options: RuntimeOptions) -> Dtype:
+    """The type of weights and products. Raises InvalidRequest for one that cannot be had here.
+
+    A draft's candidates are judged by the rows they were drawn from, whatever its weights: 8 bits cost no exactness.
+    """
+    in_bytes = _written_out(model, device, "int8", options)
+    if options.dtype is None and role == "draft" and in_bytes:
+        return "int8"
     if options.dtype is None:
         return cast(Dtype, str(model.dtype).removeprefix("torch."))
-    if options.dtype == "int8" and not _written_out(model, device, "int8", options):
+    if options.dtype == "int8" and not in_bytes:
         passes = "static passes of " if options.static_passes else ""
         raise InvalidRequest(f"{passes}{model.config.model_type} cannot be multiplied in int8 on {device}", "dtype")
     return options.dtype

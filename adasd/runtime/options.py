@@ -19,8 +19,9 @@ class RuntimeOptions:
     """How to run a model, whichever it is; of a toy only `support` and `context_length` apply.
 
     device: as torch names it. threads: of torch on the CPU, in the whole process; None leaves them as they are.
-    dtype: of weights and products. On the CPU models of the Llama family keep everything else in float32, and may be
-    multiplied in int8, which others may not. None: float32 on the CPU, elsewhere the folder's own.
+    dtype: of weights and products. On the CPU models of the Llama family keep everything else in float32, and may have
+    weights of 8 bits (int8), which others may not. None: on the CPU float32, and int8 for drafts that may; elsewhere
+    the folder's own.
     passes: ragged ones hold a pass's tokens and no others; static ones have few shapes, which on CUDA are recorded as
     graphs, and a slot of KV for each session, as long as the context. None: static on CUDA, if eight fit, else ragged.
     compiled: have torch compile static passes, by shape.
