@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding, silu
+from torch.nn.functional import embedding
 from transformers import PreTrainedModel
 
 from adasd.runtime.attention import Attention, RaggedBatch, attend
-from adasd.runtime.fused import Sweep, add_normed
+from adasd.runtime.fused import Sweep, add_normed, gated
 from adasd.runtime.linear import Precision, Product, product
 from adasd.runtime.student import TrimmedHead
 
@@ -90,8 +90,7 @@ class Decoder:
             self._add_normed(x, addend, layer.attention_norm, normed)
             addend = layer.output(self._read(index, layer.qkv(normed), sweep, batch))
             self._add_normed(x, addend, layer.feed_forward_norm, normed)
-            gate, up = layer.gate_up(normed).chunk(2, dim=-1)
-            addend = layer.down(silu(gate).mul_(up))
+            addend = layer.down(_gated(layer.gate_up(normed)))
         self._add_normed(x, addend, self._norm, normed)
         return normed
 
@@ -106,6 +105,12 @@ class Decoder:
 
     def _add_normed(self, x: Tensor, addend: Tensor, weight: Tensor, out: Tensor) -> None:
         add_normed(x.numpy(), addend.numpy(), weight.numpy(), self._epsilon, out.numpy())
+
+
+def _gated(both: Tensor) -> Tensor:
+    out = torch.empty(len(both), both.shape[1] // 2)
+    gated(both.numpy(), out.numpy())
+    return out
 
 
 def suits(model: PreTrainedModel) -> bool:

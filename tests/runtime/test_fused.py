@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from adasd.runtime.attention import Attention, Span, attend
-from adasd.runtime.fused import FEW, REACH, SOME, Sweep
+from adasd.runtime.fused import FEW, REACH, SOME, Sweep, gated
 from adasd.runtime.kv import SessionKV
 
 HEADS, KEY_HEADS, WIDTH, LAYERS = 6, 2, 8, 2
@@ -99,3 +99,22 @@ def test_to_the_last_bit_whatever_the_threads_and_whoever_is_beside(threads: int
         Sweep([Span(kv, 0, one[1])], (HEADS, KEY_HEADS, WIDTH), rotations(), SCALE).read(1, qkv, out)
         torch.set_num_threads(threads)
         assert torch.equal(out, together[2][span.start : span.end])
+
+
+def test_gates_are_sigmoids() -> None:
+    both = torch.cat([20 * random(5, 40), torch.tensor([[0.0, -0.0, 90.0, -90.0, 1e-9] * 8])]).contiguous()
+    out = torch.empty(6, 20)
+    gated(both.numpy(), out.numpy())
+    expected = torch.nn.functional.silu(both[:, :20]) * both[:, 20:]
+    torch.testing.assert_close(out, expected, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("fault", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("place", [1, 5])
+def test_a_fault_shows_behind_a_gate(fault: float, place: int) -> None:
+    both = random(1, 8).contiguous()
+    both[0, place] = fault
+    out = torch.empty(1, 4)
+    gated(both.numpy(), out.numpy())
+    assert not out[0, 1].isfinite()
+    assert out[0, [0, 2, 3]].isfinite().all()
