@@ -18,6 +18,7 @@ from adasd.runtime.base import Segment
 from adasd.runtime.fingerprint import vocabulary_fingerprint, weights_fingerprint
 from adasd.runtime.linear import can_pack
 from adasd.runtime.loading import RuntimeOptions, load_model
+from adasd.runtime.options import Role
 from adasd.runtime.ragged import RaggedRuntime
 from adasd.runtime.student import EMBEDDING, HEAD
 from adasd.runtime.toy import ToyRuntime, is_toy
@@ -85,6 +86,29 @@ def test_the_type_asked_for_is_the_type_of_the_weights(target: Path) -> None:
         assert rounded.dtype is logits
         assert 0 < (rounded - whole).abs().max() < 0.5
         assert runtime.info().context_length == 9
+
+
+def test_a_draft_has_weights_of_eight_bits_unless_told_otherwise(target: Path) -> None:
+    """On the CPU, where it is written out: a pass reads a quarter of the bytes, and its rows hardly move."""
+
+    def loaded(role: Role, **options: Any) -> tuple[str, torch.Tensor]:
+        runtime, _ = load_model(str(target), role, RuntimeOptions(**options))
+        (logits,) = runtime.forward([Segment(b"s", 0, [5, 6, 7], 3)])
+        return runtime.info().weights_fingerprint, torch.as_tensor(logits)
+
+    draft, whole, bytes_asked_for = loaded("draft"), loaded("target"), loaded("target", dtype="int8")
+    assert draft[0] == bytes_asked_for[0] != whole[0]
+    assert torch.equal(draft[1], bytes_asked_for[1])
+    assert 0 < (draft[1] - whole[1]).abs().max() < 0.05 * whole[1].abs().max()
+    for options in ({"dtype": "float32"}, {"passes": "static"}):
+        fingerprint, logits = loaded("draft", **options)
+        assert fingerprint == whole[0]
+        torch.testing.assert_close(logits, whole[1], rtol=1e-4, atol=1e-4)
+
+
+def test_bytes_are_for_what_is_written_out(target: Path) -> None:
+    with pytest.raises(InvalidRequest, match="static passes of llama cannot be multiplied in int8"):
+        load_model(str(target), "draft", RuntimeOptions(dtype="int8", passes="static"))
 
 
 def test_several_eos_ids_of_the_generation_config_count(target: Path, tmp_path: Path) -> None:
