@@ -18,11 +18,12 @@ from adasd.core.host import DEFAULT_SUPPORT
 from adasd.core.processing import Edits
 from adasd.core.rows import check_block
 from adasd.core.sampling import fault_of
-from adasd.core.types import Draft, Evidence, FloatArray, IntArray, Row, SamplingParams
+from adasd.core.types import Draft, Evidence, FloatArray, Row, SamplingParams
 from adasd.core.verdicts import TokenLogprobs
 from adasd.kernels import loops
 from adasd.kernels.divergence import js_divergence_on_support as js_divergences
 from adasd.kernels.draws import gumbel
+from adasd.kernels.evidence import evidence as evidence_of
 from adasd.kernels.logprobs import token_logprobs
 from adasd.kernels.positions import Columns, Position, dense_positions, point_positions, sparse_positions
 from adasd.kernels.processing import process
@@ -126,18 +127,9 @@ class WholeTarget:
         return [self._evidence(offset, token, draft.rows[offset]) for offset, token in enumerate(draft.ids)]
 
     def _evidence(self, offset: int, token: int, row: Row) -> Evidence:
-        p = self._probabilities(offset, row.ids)
-        divergence = js_divergence_on_support(p, row.weights / row.total)
-        p_x = float(p[np.searchsorted(row.ids, token)])
-        return Evidence(
-            p_x, row.weight(token) / row.total, 1.0 / float(self.found.masses[offset]), js_distance(divergence)
-        )
-
-    def _probabilities(self, offset: int, ids: IntArray) -> FloatArray:
-        with np.errstate(over="ignore"):
-            logs = (self.rows[offset, ids] - self.found.peaks[offset]) / self.sampling.temperature
-        p: FloatArray = np.exp(logs) / self.found.masses[offset]
-        return p
+        peak, mass = float(self.found.peaks[offset]), float(self.found.masses[offset])
+        p_x, divergence = evidence_of(self.rows[offset], peak, mass, self.sampling.temperature, row, token)
+        return Evidence(p_x, row.weight(token) / row.total, 1.0 / mass, js_distance(divergence))
 
     def emit(self, offset: int, minus: Row | None, key: DrawKey, draws: CounterDraws) -> int:
         peak, mass = float(self.found.peaks[offset]), float(self.found.masses[offset])

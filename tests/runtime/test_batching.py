@@ -22,7 +22,7 @@ from adasd.runtime.batching import Schedule
 from adasd.runtime.decoder import Decoder
 from adasd.runtime.jobs import Job, Steps
 from adasd.runtime.kv import PAGE
-from adasd.runtime.linear import INPUTS, Summed, can_pack, product
+from adasd.runtime.linear import INPUTS, Looped, Packed, Summed, can_pack, product
 from adasd.runtime.ragged import RaggedRuntime
 from adasd.runtime.replica import Replica
 from adasd.runtime.toy import ToyRuntime, ToySpec
@@ -217,9 +217,19 @@ def test_long_sums_are_split_here() -> None:
     torch.testing.assert_close(summed(rows), rows @ weight.T, atol=1e-3, rtol=1e-3)
 
 
-def test_logits_depend_on_no_other_session() -> None:
+@pytest.mark.parametrize(("vectors", "chosen"), [("AVX2", Looped), ("DEFAULT", Looped), ("AVX512", Packed)])
+def test_whose_products_depends_on_the_processor(monkeypatch: pytest.MonkeyPatch, vectors: str, chosen: type) -> None:
+    if not can_pack("float32"):
+        pytest.skip("weights cannot be packed here")
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: vectors)
+    assert isinstance(product(torch.randn(5, 3), None, "float32"), chosen)
+    assert isinstance(product(torch.randn(5, 3), None, "int8"), Looped)
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_logits_depend_on_no_other_session(precision: Any) -> None:
     """To the last bit, in company or alone: the same seed gives the same text whatever the batch."""
-    runtime = RaggedRuntime(Decoder(model("llama"), CONTEXT, "float32"), info(), torch.device("cpu"))
+    runtime = RaggedRuntime(Decoder(model("llama"), CONTEXT, precision), info(), torch.device("cpu"))
     texts = [ids(20 + 3 * i, i) for i in range(6)]
     together = runtime.forward([Segment(bytes([i]), 0, text, 4) for i, text in enumerate(texts)])
     for i, text in enumerate(texts):
