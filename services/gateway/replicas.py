@@ -152,8 +152,9 @@ class ReplicaSet(Generic[C]):
         return chosen
 
     def elsewhere(self, left: Replica[C] | None, weights: str | None) -> bool:
-        """Whether a stream that leaves this replica has a healthy one to go to."""
-        return any(replica is not left and self._takes(replica, weights) for replica in self.replicas)
+        """Whether a stream that leaves this replica has a healthy one to go to; None: whichever it will be at first."""
+        others = sum(replica is not left for replica in self._healthy(weights))
+        return others > (left is None)
 
     def _healthy(self, weights: str | None) -> list[Replica[C]]:
         return [replica for replica in self.replicas if self._takes(replica, weights)]

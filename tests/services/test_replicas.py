@@ -156,6 +156,20 @@ async def test_a_replica_that_hangs_loses_its_session_to_another() -> None:
         await until(lambda: hung.metric("inflight_streams") == 0)
 
 
+async def test_who_is_alone_has_all_the_time_a_round_may_take() -> None:
+    """From the first message on, before the stream is anywhere: a long prompt would be read again and again."""
+    async with (
+        running("verifier", TARGET + ",delay_ms=1000") as slow,
+        verifiers(slow, "127.0.0.1:1", verify_attempt=0.5) as client,
+        generations(client, 1) as (verifier,),
+    ):
+        client.replicas.replicas[1].away = True
+        context = Context(PROMPT)
+        await advance(verifier, context, 2)
+        assert slow.calls.counts == {"Verify": 1}
+        assert context.ids == expected(2)
+
+
 async def test_a_drafter_that_hangs_loses_a_seeded_session_to_another() -> None:
     context, blocks = Context(PROMPT), list[Draft]()
     async with running("drafter", TARGET + ",delay_ms=2000") as hung, running("drafter") as other:
