@@ -102,7 +102,7 @@ async def test_sessions_of_others_are_not_there(redis_url: str, toy_text: ChatTe
     keys = {name: new_key() for name in ("mine", "theirs")}
     ring = KeyRing(",".join(key_line(name, key) for name, key in keys.items()))
     mine, theirs = ({"Authorization": f"Bearer {key}"} for key in keys.values())
-    body = {"model": "toy", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3}
+    body = {"model": "toy", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3, "ignore_eos": True}
     async with gateway_of(redis_url, toy_text, edge=Edge(ring)) as gateway:
         ask = gateway.client.post
         session = (await ask("/v1/chat/completions", json=body, headers=mine)).headers["x-session-id"]
