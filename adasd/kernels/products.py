@@ -1,7 +1,7 @@
-"""Products of rows with a matrix on the CPU, at the speed at which memory brings the matrix.
+"""Products of rows with a matrix on the CPU: few rows at the speed at which memory brings the matrix, many at that of
+the processor's multiplying.
 
-Four rows are multiplied while a row of the matrix passes by, which a processor does in less time than it takes to read
-it: a block of candidates costs what a token costs. The threads of torch's products share the outputs (`team.py`).
+The threads of torch's products share the outputs (`team.py`); a thread multiplies in tiles (`tiles.py`).
 """
 
 from __future__ import annotations
@@ -13,15 +13,35 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import pad
 
-from adasd.kernels.compiled import compiled
+from adasd.kernels.compiled import as_written
 from adasd.kernels.team import FIRST, ITEMS, Order, Shared, pointer, taken
+from adasd.kernels.tiles import STEP, tile
 
-OUTPUTS = 32
-"""Of the matrix that a thread takes at a time: long reads in one go (of 4 to 64 the best; 16 to 64 are alike)."""
+LEAST, MOST, SHARES = 12, 96, 4
+"""Outputs that a thread takes at a time: a matrix in SHARES for each thread, for whoever is done first takes the next,
+but long enough reads in one go (from 48 on all are alike) and tiles that come out even."""
 
-WEIGHT, SCALE, X, OUT, ROWS, INPUTS, WIDTH = range(FIRST, FIRST + 7)
+FEW = 6
+"""Up to so many rows are multiplied while a row of floats passes by once, in tiles of one output: memory sees one long
+read. More, and rows of bytes, of which memory brings enough anyway, go in tiles of TALL rows and WIDE outputs, which
+load least for what they multiply."""
+
+TALL, WIDE = 4, 3
+
+ROWS = 32
+"""That go by together while WIDE outputs stay in the fastest cache: their inputs fit the second one."""
+
+AHEAD = 192
+"""Weights by which memory is asked for a row of floats before few rows need it (of 128 to 320 the best)."""
+
+WEIGHT, SCALE, X, OUT, COUNT, INPUTS, WIDTH, OUTPUTS = range(FIRST, FIRST + 8)
 """Places in an order: addresses, then sizes."""
+
+Floats = NDArray[np.float32]
+Arrays = tuple[Any, Floats, Floats, Floats]
+"""Weight, x, scale, out: see `tile`."""
 
 
 class Matrix:
@@ -32,74 +52,124 @@ class Matrix:
     """
 
     def __init__(self, weight: Tensor, scale: Tensor | None = None) -> None:
-        self._weight = weight.detach().contiguous()
+        self._inputs = weight.shape[1]
+        self._weight = _padded(weight.detach())
         self._scale = torch.ones(len(weight)) if scale is None else scale.detach().contiguous()
         assert self._weight.dtype in _MULTIPLY, "it is told by its address"
         assert self._scale.dtype == torch.float32, "likewise"
         self._multiply = _MULTIPLY[self._weight.dtype]
         addresses = self._weight.data_ptr(), self._scale.data_ptr(), 0, 0
-        self._order = Order(-(-len(weight) // OUTPUTS), *addresses, 0, weight.shape[1], len(weight))
+        outputs = _outputs(len(weight), torch.get_num_threads())
+        self._order = Order(-(-len(weight) // outputs), *addresses, 0, self._weight.shape[1], len(weight), outputs)
 
     def __call__(self, x: Tensor) -> Tensor:
         """x: float32 [rows, inputs], contiguous; [rows, outputs]."""
         assert x.dtype == torch.float32, "it is told by its address"
         assert x.is_contiguous(), "likewise"
-        assert x.shape[1] == self._weight.shape[1], "likewise"
-        out = torch.empty(len(x), len(self._weight))
+        assert x.shape[1] == self._inputs, "likewise"
+        x, out = _padded(x), torch.empty(len(x), len(self._weight))
         if len(x):
             numbers = self._order.numbers
-            numbers[X], numbers[OUT], numbers[ROWS] = x.data_ptr(), out.data_ptr(), len(x)
+            numbers[X], numbers[OUT], numbers[COUNT] = x.data_ptr(), out.data_ptr(), len(x)
             self._multiply(self._order)
         return out
 
 
-@compiled
+def _outputs(width: int, threads: int) -> int:
+    """That a thread takes of so many at a time."""
+    return min(max(-(-width // (SHARES * threads * LEAST)) * LEAST, LEAST), MOST)
+
+
+def _padded(rows: Tensor) -> Tensor:
+    """Contiguous, with zeros up to a multiple of STEP: [rows, inputs] where there is one already."""
+    missing = -rows.shape[1] % STEP
+    return pad(rows, (0, missing)).contiguous() if missing else rows.contiguous()
+
+
+@as_written
 def _share(address: int, weight: Any) -> None:
     """Multiply by as many blocks of outputs as the others leave."""
-    what = numba.carray(pointer(address), WIDTH + 1, np.int64)
-    rows, width = what[ROWS], what[WIDTH]
+    what = numba.carray(pointer(address), OUTPUTS + 1, np.int64)
+    rows, width = what[COUNT], what[WIDTH]
     scale = numba.carray(pointer(what[SCALE]), width, np.float32)
     x = numba.carray(pointer(what[X]), (rows, what[INPUTS]), np.float32)
     out = numba.carray(pointer(what[OUT]), (rows, width), np.float32)
+    arrays = (weight, x, scale, out)
     item = taken(address)
     while item < what[ITEMS]:
-        _multiply(weight, scale, x, out, item * OUTPUTS, min((item + 1) * OUTPUTS, width))
+        first, last = item * what[OUTPUTS], min((item + 1) * what[OUTPUTS], width)
+        if rows <= FEW and weight.itemsize > 1:
+            _few(arrays, first, last)
+        else:
+            for row in range(0, rows, ROWS):
+                _many(arrays, first, last, row, min(row + ROWS, rows))
         item = taken(address)
 
 
-@compiled
-def _multiply(
-    weight: Any, scale: NDArray[np.float32], x: NDArray[np.float32], out: NDArray[np.float32], first: int, last: int
-) -> None:
-    """Outputs `first` to `last` - 1 of all rows, four at a time: the last ones again where fewer are left, so that all
-    go through the same sums."""
-    rows = len(x)
-    for a in range(0, rows, 4):
-        b, c, d = min(a + 1, rows - 1), min(a + 2, rows - 1), min(a + 3, rows - 1)
-        x_a, x_b, x_c, x_d = x[a], x[b], x[c], x[d]
-        for output in range(first, last):
-            row = weight[output]
-            s_a = s_b = s_c = s_d = np.float32(0.0)
-            for i in range(len(row)):
-                w = np.float32(row[i])
-                s_a += w * x_a[i]
-                s_b += w * x_b[i]
-                s_c += w * x_c[i]
-                s_d += w * x_d[i]
-            factor = scale[output]
-            out[a, output], out[b, output] = s_a * factor, s_b * factor
-            out[c, output], out[d, output] = s_c * factor, s_d * factor
+@as_written
+def _few(arrays: Arrays, first: int, last: int) -> None:
+    """Outputs `first` to `last` - 1 of all rows."""
+    inputs = arrays[0].shape[1]
+    for output in range(first, last):
+        _column(len(arrays[1]), arrays, 0, output, output * inputs + AHEAD, 1)
+
+
+@as_written
+def _many(arrays: Arrays, first: int, last: int, begin: int, end: int) -> None:
+    """Outputs `first` to `last` - 1 of rows `begin` to `end` - 1. While some rows are multiplied by WIDE outputs memory
+    is asked for the next WIDE: one by one where they are floats, of which a step is a cache line, else in one go."""
+    weight, _, _, _ = arrays
+    inputs = weight.shape[1]
+    whole = last - (last - first) % WIDE
+    turns, pace = (WIDE, 1) if weight.itemsize > 1 else (1, WIDE)
+    for output in range(first, whole, WIDE):
+        for row in range(begin, end, TALL):
+            ahead = (output + WIDE + (row - begin) // TALL % turns) * inputs
+            _square(min(TALL, end - row), arrays, row, output, ahead, pace)
+    for output in range(whole, last):
+        for row in range(begin, end, TALL):
+            _column(min(TALL, end - row), arrays, row, output, output * inputs, 1)
+
+
+@as_written
+def _square(rows: int, arrays: Arrays, row: int, output: int, ahead: int, pace: int) -> None:
+    """WIDE outputs of up to TALL rows. A tile's shape is part of its code, so each stands here by itself."""
+    if rows == 4:
+        tile(4, 3, arrays, row, output, ahead, pace)
+    elif rows == 3:
+        tile(3, 3, arrays, row, output, ahead, pace)
+    elif rows == 2:
+        tile(2, 3, arrays, row, output, ahead, pace)
+    else:
+        tile(1, 3, arrays, row, output, ahead, pace)
+
+
+@as_written
+def _column(rows: int, arrays: Arrays, row: int, output: int, ahead: int, pace: int) -> None:
+    """One output of up to FEW rows."""
+    if rows == 1:
+        tile(1, 1, arrays, row, output, ahead, pace)
+    elif rows == 2:
+        tile(2, 1, arrays, row, output, ahead, pace)
+    elif rows == 3:
+        tile(3, 1, arrays, row, output, ahead, pace)
+    elif rows == 4:
+        tile(4, 1, arrays, row, output, ahead, pace)
+    elif rows == 5:
+        tile(5, 1, arrays, row, output, ahead, pace)
+    else:
+        tile(6, 1, arrays, row, output, ahead, pace)
 
 
 @Shared
 def _by_float32(address: int) -> None:
-    what = numba.carray(pointer(address), WIDTH + 1, np.int64)
+    what = numba.carray(pointer(address), OUTPUTS + 1, np.int64)
     _share(address, numba.carray(pointer(what[WEIGHT]), (what[WIDTH], what[INPUTS]), np.float32))
 
 
 @Shared
 def _by_int8(address: int) -> None:
-    what = numba.carray(pointer(address), WIDTH + 1, np.int64)
+    what = numba.carray(pointer(address), OUTPUTS + 1, np.int64)
     _share(address, numba.carray(pointer(what[WEIGHT]), (what[WIDTH], what[INPUTS]), np.int8))
 
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from adasd.kernels import team
-from adasd.kernels.products import OUTPUTS, Matrix
+from adasd.kernels.products import FEW, MOST, ROWS, Matrix
 
-SHAPES = [(1, 1), (5, 3), (OUTPUTS, 64), (OUTPUTS + 1, 100), (5 * OUTPUTS - 1, 577)]
+SHAPES = [(1, 1), (5, 3), (4, 16), (MOST, 64), (MOST + 1, 100), (5 * MOST - 1, 577)]
 """Outputs and inputs."""
 
 
@@ -27,7 +27,7 @@ def random(*shape: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("rows", [0, 1, 3, 4, 5, 8, 17])
+@pytest.mark.parametrize("rows", [0, 1, 3, FEW, FEW + 1, 8, ROWS + 1, 70])
 def test_of_floats_it_is_the_library_s(shape: tuple[int, int], rows: int) -> None:
     weight, x = random(*shape), random(rows, shape[1])
     torch.testing.assert_close(Matrix(weight)(x), x @ weight.T, rtol=1e-4, atol=1e-4)
@@ -43,9 +43,9 @@ def test_of_bytes_every_output_has_its_scale(shape: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int8])
 def test_a_row_s_result_is_its_own(dtype: torch.dtype) -> None:
-    matrix, x = Matrix((100 * random(70, 300)).to(dtype)), random(33, 300)
+    matrix, x = Matrix((100 * random(71, 300)).to(dtype)), random(ROWS + 6, 300)
     alone = torch.cat([matrix(row[None]) for row in x])
-    for count in range(1, 34):
+    for count in range(1, len(x) + 1):
         assert torch.equal(matrix(x[:count]), alone[:count])
 
 
@@ -59,7 +59,7 @@ def test_what_is_no_number_stays_in_its_row() -> None:
 
 
 def test_without_openmp_the_caller_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:
-    weight, x = random(3 * OUTPUTS, 20), random(5, 20)
+    weight, x = random(3 * MOST, 20), random(5, 20)
     shared = Matrix(weight)(x)
     monkeypatch.setattr(team, "_parallel", None)
     assert torch.equal(Matrix(weight)(x), shared)
