@@ -101,8 +101,7 @@ def _share(address: int, weight: Any) -> None:
         if rows <= FEW and weight.itemsize > 1:
             _few(arrays, first, last)
         else:
-            for row in range(0, rows, ROWS):
-                _many(arrays, first, last, row, min(row + ROWS, rows))
+            multiply(arrays, first, last)
         item = taken(address)
 
 
@@ -111,54 +110,78 @@ def _few(arrays: Arrays, first: int, last: int) -> None:
     """Outputs `first` to `last` - 1 of all rows."""
     inputs = arrays[0].shape[1]
     for output in range(first, last):
-        _column(len(arrays[1]), arrays, 0, output, output * inputs + AHEAD, 1)
+        _column(len(arrays[1]), arrays, 0, output, output * inputs + AHEAD)
+
+
+@as_written
+def multiply(arrays: Arrays, first: int, last: int) -> None:
+    """Outputs `first` to `last` - 1 of any number of rows."""
+    rows = len(arrays[1])
+    for row in range(0, rows, ROWS):
+        _many(arrays, first, last, row, min(row + ROWS, rows))
 
 
 @as_written
 def _many(arrays: Arrays, first: int, last: int, begin: int, end: int) -> None:
     """Outputs `first` to `last` - 1 of rows `begin` to `end` - 1. While some rows are multiplied by WIDE outputs memory
-    is asked for the next WIDE: one by one where they are floats, of which a step is a cache line, else in one go."""
+    is asked for the next WIDE: all at once where these rows are all, and for bytes, which costs no more."""
     weight, _, _, _ = arrays
     inputs = weight.shape[1]
     whole = last - (last - first) % WIDE
-    turns, pace = (WIDE, 1) if weight.itemsize > 1 else (1, WIDE)
+    at_once = end - begin <= TALL or weight.itemsize == 1
     for output in range(first, whole, WIDE):
         for row in range(begin, end, TALL):
-            ahead = (output + WIDE + (row - begin) // TALL % turns) * inputs
-            _square(min(TALL, end - row), arrays, row, output, ahead, pace)
+            rows, ahead = min(TALL, end - row), output + WIDE
+            if at_once:
+                _square_alone(rows, arrays, row, output, ahead * inputs)
+            else:
+                _square(rows, arrays, row, output, (ahead + (row - begin) // TALL % WIDE) * inputs)
     for output in range(whole, last):
         for row in range(begin, end, TALL):
-            _column(min(TALL, end - row), arrays, row, output, output * inputs, 1)
+            _column(min(TALL, end - row), arrays, row, output, output * inputs)
 
 
 @as_written
-def _square(rows: int, arrays: Arrays, row: int, output: int, ahead: int, pace: int) -> None:
+def _square(rows: int, arrays: Arrays, row: int, output: int, ahead: int) -> None:
     """WIDE outputs of up to TALL rows. A tile's shape is part of its code, so each stands here by itself."""
     if rows == 4:
-        tile(4, 3, arrays, row, output, ahead, pace)
+        tile(4, 3, 1, arrays, row, output, ahead)
     elif rows == 3:
-        tile(3, 3, arrays, row, output, ahead, pace)
+        tile(3, 3, 1, arrays, row, output, ahead)
     elif rows == 2:
-        tile(2, 3, arrays, row, output, ahead, pace)
+        tile(2, 3, 1, arrays, row, output, ahead)
     else:
-        tile(1, 3, arrays, row, output, ahead, pace)
+        tile(1, 3, 1, arrays, row, output, ahead)
 
 
 @as_written
-def _column(rows: int, arrays: Arrays, row: int, output: int, ahead: int, pace: int) -> None:
+def _square_alone(rows: int, arrays: Arrays, row: int, output: int, ahead: int) -> None:
+    """WIDE outputs of up to TALL rows. A tile's shape is part of its code, so each stands here by itself."""
+    if rows == 4:
+        tile(4, 3, 3, arrays, row, output, ahead)
+    elif rows == 3:
+        tile(3, 3, 3, arrays, row, output, ahead)
+    elif rows == 2:
+        tile(2, 3, 3, arrays, row, output, ahead)
+    else:
+        tile(1, 3, 3, arrays, row, output, ahead)
+
+
+@as_written
+def _column(rows: int, arrays: Arrays, row: int, output: int, ahead: int) -> None:
     """One output of up to FEW rows."""
     if rows == 1:
-        tile(1, 1, arrays, row, output, ahead, pace)
+        tile(1, 1, 1, arrays, row, output, ahead)
     elif rows == 2:
-        tile(2, 1, arrays, row, output, ahead, pace)
+        tile(2, 1, 1, arrays, row, output, ahead)
     elif rows == 3:
-        tile(3, 1, arrays, row, output, ahead, pace)
+        tile(3, 1, 1, arrays, row, output, ahead)
     elif rows == 4:
-        tile(4, 1, arrays, row, output, ahead, pace)
+        tile(4, 1, 1, arrays, row, output, ahead)
     elif rows == 5:
-        tile(5, 1, arrays, row, output, ahead, pace)
+        tile(5, 1, 1, arrays, row, output, ahead)
     else:
-        tile(6, 1, arrays, row, output, ahead, pace)
+        tile(6, 1, 1, arrays, row, output, ahead)
 
 
 @Shared

@@ -1,4 +1,4 @@
-"""Machine code of a tile: some rows times some outputs of a matrix, all their sums in registers.
+"""Machine code of tiles: small blocks of a matrix product, all their sums in registers.
 
 Written as vectors, not left to the compiler's: so every sum is taken in the same order whatever the tile's shape, and
 memory is asked for what comes next while the processor multiplies.
@@ -6,6 +6,8 @@ memory is asked for what comes next while the processor multiplies.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -16,107 +18,152 @@ from numba.extending import intrinsic
 LANES = 8
 """Floats of a vector."""
 
+LINE = 64
+"""Bytes that memory brings at a time."""
+
 STEP = 16
-"""Inputs of a step, a cache line of floats; a matrix's inputs are a multiple of it."""
+"""Inputs that `tile` takes at a time, a line of floats; a matrix's inputs are a multiple of it."""
+
+SOON = 12
+"""Values by which `mixture` asks memory for them before it adds them."""
 
 FLOAT, LONG, INT = ir.FloatType(), ir.IntType(64), ir.IntType(32)
 VECTOR, WHOLE = ir.VectorType(FLOAT, LANES), ir.VectorType(INT, LANES)
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def tile(_context: Any, rows: Any, outputs: Any, arrays: Any, row: Any, output: Any, ahead: Any, pace: Any) -> Any:
+def tile(_context: Any, rows: Any, outputs: Any, pace: Any, arrays: Any, row: Any, output: Any, ahead: Any) -> Any:
     """out[row + r, output + o] = scale[output + o] * sum_i weight[output + o, i] x[row + r, i]; r < rows, o < outputs.
 
-    rows, outputs: literals; their product and the smaller one together are vectors that want a register each. arrays:
-    weight, float32 or int8 [.., inputs]; x, float32 [.., inputs]; scale, float32 [..]; out, float32 [.., ..]. ahead,
-    pace: when input i is multiplied memory is asked for the matrix's weight number ahead + i pace; once a step.
+    rows, outputs, pace: literals; rows times outputs and the fewer of them are vectors that want a register each.
+    arrays: weight, float32 or int8 [.., inputs]; x, float32 [.., inputs]; scale, float32 [..]; out, float32 [.., ..].
+    ahead: at input i memory is asked for the weights from number ahead + i pace on, as many as `pace` for every input.
     """
-    signature = types.void(rows, outputs, arrays, *[types.intp] * 4)
     shape = rows.literal_value, outputs.literal_value
+    signature = types.void(rows, outputs, pace, arrays, *[types.intp] * 3)
+    return signature, _generator(partial(_Tile, pace.literal_value), shape)
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def mixture(_context: Any, rows: Any, vectors: Any, arrays: Any, row: Any, column: Any, count: Any) -> Any:
+    """out[row + r, column + c] = scale[row + r] * sum_j shares[row + r, j] values[j, column + c], over j < count;
+    r < rows, c < LANES vectors.
+
+    rows, vectors: literals. arrays, float32: shares [.., count or more]; values [count or more, ..]; scale [..]; out
+    [.., as wide as values]. count: at least 1.
+    """
+    shape = rows.literal_value, vectors.literal_value
+    return types.void(rows, vectors, arrays, *[types.intp] * 3), _generator(_Mixture, shape)
+
+
+def _generator(
+    kind: Callable[[Any, tuple[int, int], list[Any]], _Tile | _Mixture], shape: tuple[int, int]
+) -> Callable[[Any, Any, Any, Any], Any]:
+    """Writes the code of a call, whose last four arguments are the arrays and three numbers."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kinds, values = signature.args[2], cgutils.unpack_tuple(builder, arguments[2])
-        structs = (context.make_array(kind)(context, builder, value) for kind, value in zip(kinds, values, strict=True))
-        _Tile(builder, shape, *structs).write(*arguments[3:])
+        kinds, values = signature.args[-4], cgutils.unpack_tuple(builder, arguments[-4])
+        arrays = [context.make_array(kind)(context, builder, value) for kind, value in zip(kinds, values, strict=True)]
+        kind(builder, shape, arrays).write(*arguments[-3:])
         return context.get_dummy_value()
 
-    return signature, generate
+    return generate
 
 
-class _Tile:
-    """shape: rows and outputs. weight, x, scale, out: numba's arrays."""
+def _size(element: Any) -> int:
+    """Bytes of a number of floats or of bytes."""
+    return 4 if element == FLOAT else int(element.width) // 8
 
-    def __init__(self, builder: Any, shape: tuple[int, int], weight: Any, x: Any, scale: Any, out: Any) -> None:
-        self._builder, (self._rows, self._outputs) = builder, shape
-        self._weight, self._x, self._scale, self._out = weight, x, scale, out
-        self._places = list(product(range(self._rows), range(self._outputs)))
-        _, self._inputs = cgutils.unpack_tuple(builder, x.shape)
 
-    def write(self, row: Any, output: Any, ahead: Any, pace: Any) -> None:
-        """All of it, from where the builder is."""
-        xs = [self._row(self._x, row, r) for r in range(self._rows)]
-        weights = [self._row(self._weight, output, o) for o in range(self._outputs)]
-        self._store(self._sums(xs, weights, (ahead, pace)), row, output)
+class _Sums:
+    """A vector of sums for every one of `places`."""
 
-    def _row(self, array: Any, first: Any, number: int) -> Any:
-        """Address of a row's first element."""
-        index = self._builder.add(first, LONG(number))
-        return self._builder.gep(array.data, [self._builder.mul(index, self._inputs)])
+    def __init__(self, builder: Any, shape: tuple[int, int], arrays: list[Any]) -> None:
+        self._builder, self._places = builder, list(product(range(shape[0]), range(shape[1])))
+        self._rows, self._columns = shape
+        self._first, self._second, self._scale, self._out = arrays
 
-    def _sums(self, xs: list[Any], weights: list[Any], ahead: tuple[Any, Any]) -> list[Any]:
-        """A vector of partial sums for every place, of as many rounds as there are steps in the inputs."""
+    def _added_up(self, count: Any, step: int, add: Callable[[Any, list[Any]], list[Any]]) -> list[Any]:
+        """Every place's sum after `add` at 0, step, 2 step and so on below `count`, which is more than 0."""
         builder = self._builder
         before = builder.block
-        loop, after = builder.append_basic_block("tile"), builder.append_basic_block("tiled")
+        loop, after = builder.append_basic_block("adding"), builder.append_basic_block("added")
         builder.branch(loop)
         builder.position_at_end(loop)
         at, sums = builder.phi(LONG), [builder.phi(VECTOR) for _ in self._places]
-        self._ask(at, *ahead)
-        added = sums
-        for lane in range(0, STEP, LANES):
-            added = self._add(xs, weights, builder.add(at, LONG(lane)), added)
-        end = builder.add(at, LONG(STEP))
+        added, end = add(at, sums), builder.add(at, LONG(step))
         for phi, start, value in zip([at, *sums], [LONG(0), *[VECTOR(None)] * len(sums)], [end, *added], strict=True):
             phi.add_incoming(start, before)
             phi.add_incoming(value, loop)
-        builder.cbranch(builder.icmp_signed("<", end, self._inputs), loop, after)
+        builder.cbranch(builder.icmp_signed("<", end, count), loop, after)
         builder.position_at_end(after)
         return added
 
-    def _add(self, xs: list[Any], weights: list[Any], at: Any, sums: list[Any]) -> list[Any]:
-        """The products of one vector of inputs to every place's sum."""
-        loaded = [self._load(weight, at) for weight in weights]
-        rows = [self._load(x, at) for x in xs]
+    def _multiplied(self, rows: list[Any], columns: list[Any], sums: list[Any]) -> list[Any]:
+        """Every place's sum and the product of its row's vector and its column's."""
         fused = self._intrinsic(f"llvm.fmuladd.v{LANES}f32", VECTOR, [VECTOR] * 3)
         return [
-            self._builder.call(fused, [loaded[o], rows[r], total])
-            for (r, o), total in zip(self._places, sums, strict=True)
+            self._builder.call(fused, [columns[c], rows[r], total])
+            for (r, c), total in zip(self._places, sums, strict=True)
         ]
 
-    def _load(self, address: Any, at: Any) -> Any:
+    def _place(self, array: Any, row: Any, column: Any) -> Any:
+        """Address of an element."""
+        builder = self._builder
+        _, width = cgutils.unpack_tuple(builder, array.shape)
+        return builder.gep(array.data, [builder.add(builder.mul(row, width), column)])
+
+    def _load(self, address: Any) -> Any:
         """A vector of floats, made of bytes where there are bytes."""
         builder, element = self._builder, address.type.pointee
-        place = builder.bitcast(builder.gep(address, [at]), ir.VectorType(element, LANES).as_pointer())
-        value = builder.load(place, align=element.width // 8 if isinstance(element, ir.IntType) else 4)
+        place = builder.bitcast(address, ir.VectorType(element, LANES).as_pointer())
+        value = builder.load(place, align=_size(element))
         return value if element == FLOAT else builder.sitofp(builder.sext(value, WHOLE), VECTOR)
 
-    def _ask(self, at: Any, ahead: Any, pace: Any) -> None:
-        """Of memory, for a cache line; nothing happens where there is no memory."""
+    def _ask(self, address: Any, count: int) -> None:
+        """Of memory, for so many elements; nothing happens where there is no memory."""
         builder, anything = self._builder, ir.IntType(8).as_pointer()
-        place = builder.gep(self._weight.data, [builder.add(ahead, builder.mul(at, pace))])
         prefetch = self._intrinsic("llvm.prefetch.p0", ir.VoidType(), [anything, INT, INT, INT])
         reading, keep, data = INT(0), INT(3), INT(1)
-        builder.call(prefetch, [builder.bitcast(place, anything), reading, keep, data])
+        for number in range(0, count, LINE // _size(address.type.pointee)):
+            place = builder.bitcast(builder.gep(address, [LONG(number)]), anything)
+            builder.call(prefetch, [place, reading, keep, data])
 
-    def _store(self, sums: list[Any], row: Any, output: Any) -> None:
-        builder = self._builder
-        _, width = cgutils.unpack_tuple(builder, self._out.shape)
-        columns = [builder.add(output, LONG(o)) for o in range(self._outputs)]
-        scales = [builder.load(builder.gep(self._scale.data, [column])) for column in columns]
-        for (r, o), total in zip(self._places, sums, strict=True):
-            start = builder.mul(builder.add(row, LONG(r)), width)
-            place = builder.gep(self._out.data, [builder.add(start, columns[o])])
-            builder.store(builder.fmul(self._lanes_summed(total), scales[o]), place)
+    def _more(self, first: Any, count: int) -> list[Any]:
+        """`first`, first + 1 and so on."""
+        return [self._builder.add(first, LONG(number)) for number in range(count)]
+
+    def _intrinsic(self, name: str, result: Any, arguments: list[Any]) -> Any:
+        return cgutils.get_or_insert_function(self._builder.module, ir.FunctionType(result, arguments), name)
+
+
+class _Tile(_Sums):
+    def __init__(self, pace: int, builder: Any, shape: tuple[int, int], arrays: list[Any]) -> None:
+        super().__init__(builder, shape, arrays)
+        self._pace = pace
+
+    def write(self, row: Any, output: Any, ahead: Any) -> None:
+        """All of it, from where the builder is."""
+        builder, (weight, x) = self._builder, (self._first, self._second)
+        rows, outputs = self._more(row, self._rows), self._more(output, self._columns)
+        xs = [self._place(x, number, LONG(0)) for number in rows]
+        weights = [self._place(weight, number, LONG(0)) for number in outputs]
+
+        def add(at: Any, sums: list[Any]) -> list[Any]:
+            next_ones = builder.gep(weight.data, [builder.add(ahead, builder.mul(at, LONG(self._pace)))])
+            self._ask(next_ones, STEP * self._pace)
+            for lane in range(0, STEP, LANES):
+                i = builder.add(at, LONG(lane))
+                columns = [self._load(builder.gep(address, [i])) for address in weights]
+                sums = self._multiplied([self._load(builder.gep(address, [i])) for address in xs], columns, sums)
+            return sums
+
+        _, inputs = cgutils.unpack_tuple(builder, x.shape)
+        totals = self._added_up(inputs, STEP, add)
+        scales = [builder.load(builder.gep(self._scale.data, [number])) for number in outputs]
+        for (r, o), total in zip(self._places, totals, strict=True):
+            scaled = builder.fmul(self._lanes_summed(total), scales[o])
+            builder.store(scaled, self._place(self._out, rows[r], outputs[o]))
 
     def _lanes_summed(self, vector: Any) -> Any:
         """Halves added to halves, until one is left."""
@@ -130,5 +177,27 @@ class _Tile:
             vector = builder.fadd(low, high)
         return builder.extract_element(vector, INT(0))
 
-    def _intrinsic(self, name: str, result: Any, arguments: list[Any]) -> Any:
-        return cgutils.get_or_insert_function(self._builder.module, ir.FunctionType(result, arguments), name)
+
+class _Mixture(_Sums):
+    def write(self, row: Any, column: Any, count: Any) -> None:
+        """All of it, from where the builder is."""
+        builder, (shares, values) = self._builder, (self._first, self._second)
+        rows = self._more(row, self._rows)
+        columns = [builder.add(column, LONG(LANES * number)) for number in range(self._columns)]
+
+        def add(j: Any, sums: list[Any]) -> list[Any]:
+            self._ask(self._place(values, builder.add(j, LONG(SOON)), column), LANES * self._columns)
+            filled = [self._filled(builder.load(self._place(shares, number, j))) for number in rows]
+            return self._multiplied(filled, [self._load(self._place(values, j, number)) for number in columns], sums)
+
+        totals = self._added_up(count, 1, add)
+        scales = [self._filled(builder.load(builder.gep(self._scale.data, [number]))) for number in rows]
+        for (r, c), total in zip(self._places, totals, strict=True):
+            place = builder.bitcast(self._place(self._out, rows[r], columns[c]), VECTOR.as_pointer())
+            builder.store(builder.fmul(total, scales[r]), place, align=4)
+
+    def _filled(self, number: Any) -> Any:
+        """A vector of one number."""
+        builder = self._builder
+        one = builder.insert_element(VECTOR(ir.Undefined), number, INT(0))
+        return builder.shuffle_vector(one, one, WHOLE(None))

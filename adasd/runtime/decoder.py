@@ -16,8 +16,9 @@ from torch.nn.functional import embedding
 from transformers import PreTrainedModel
 
 from adasd.runtime.attention import Attention, RaggedBatch, attend
-from adasd.runtime.fused import Sweep, add_normed, gated
+from adasd.runtime.fused import Sweep
 from adasd.runtime.linear import Precision, Product, product
+from adasd.runtime.pointwise import Gates, Residual
 from adasd.runtime.student import TrimmedHead
 
 ARCHITECTURES = ("llama", "qwen2", "mistral", "trimmed_llama")
@@ -50,7 +51,7 @@ class Decoder:
         self._heads, self._key_heads = config.num_attention_heads, config.num_key_value_heads
         self._width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         self._kind = Attention(self._width**-0.5)
-        self._epsilon = config.rms_norm_eps
+        self._epsilon, self._between = config.rms_norm_eps, config.intermediate_size
         self._rotations = rotations(model, length).numpy()
         self._embedding, self._norm = body.embed_tokens.weight.detach(), body.norm.weight.detach()
         self._layers = [self._layer(layer, precision) for layer in body.layers]
@@ -85,14 +86,14 @@ class Decoder:
         heads = self._heads, self._key_heads, self._width
         sweep = Sweep(batch.spans, heads, self._rotations, self._kind.scale)
         x = embedding(ids, self._embedding)
-        normed, addend = torch.empty_like(x), torch.zeros_like(x)
+        residual, gates = Residual(x, self._epsilon), Gates(len(x), self._between)
+        addend = torch.zeros_like(x)
         for index, layer in enumerate(self._layers):
-            self._add_normed(x, addend, layer.attention_norm, normed)
+            normed = residual.add(addend, layer.attention_norm)
             addend = layer.output(self._read(index, layer.qkv(normed), sweep, batch))
-            self._add_normed(x, addend, layer.feed_forward_norm, normed)
-            addend = layer.down(_gated(layer.gate_up(normed)))
-        self._add_normed(x, addend, self._norm, normed)
-        return normed
+            normed = residual.add(addend, layer.feed_forward_norm)
+            addend = layer.down(gates(layer.gate_up(normed)))
+        return residual.add(addend, self._norm)
 
     def _read(self, index: int, qkv: Tensor, sweep: Sweep, batch: RaggedBatch) -> Tensor:
         split = qkv.view(len(qkv), -1, self._width)
@@ -102,15 +103,6 @@ class Decoder:
             queries, kv = split[span.start : span.end, : self._heads], span.kv.read(index, span.reach)
             out[span.start : span.end] = attend(queries, *kv, self._kind).view(-1, self._heads, self._width)
         return out.flatten(1)
-
-    def _add_normed(self, x: Tensor, addend: Tensor, weight: Tensor, out: Tensor) -> None:
-        add_normed(x.numpy(), addend.numpy(), weight.numpy(), self._epsilon, out.numpy())
-
-
-def _gated(both: Tensor) -> Tensor:
-    out = torch.empty(len(both), both.shape[1] // 2)
-    gated(both.numpy(), out.numpy())
-    return out
 
 
 def suits(model: PreTrainedModel) -> bool:

@@ -1,5 +1,5 @@
-"""What lies between two products of a decoder layer, compiled for the CPU: one call instead of a dozen per session,
-shared by the threads of the products.
+"""Attention of a decoder layer, compiled for the CPU: one call instead of a dozen per session, shared by the threads of
+the products.
 
 Every session's sums are taken in an order of their own, so its results do not depend on who else is in the batch.
 """
@@ -14,13 +14,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adasd.kernels.compiled import compiled
+from adasd.kernels.compiled import as_written, compiled
+from adasd.kernels.exponentials import exponentials
+from adasd.kernels.products import multiply
 from adasd.kernels.team import FIRST, ITEMS, Order, Shared, pointer, taken
+from adasd.kernels.tiles import LANES, STEP, mixture
 from adasd.runtime.attention import Span
 
-FEW, SOME, REACH = 4, 16, 8192
+FEW, SOME, REACH = 8, 64, 8192
 """Up to FEW tokens of a session these loops beat the library's matrix products, whatever the context; up to SOME where
-their product with the positions they see is at most REACH (measured)."""
+their product with the positions they see is at most REACH (measured). Heads whose width is no multiple of STEP are the
+library's."""
+
+MIXED = 3
+"""Rows that one tile mixes."""
 
 Floats = NDArray[np.float32]
 Places = NDArray[np.int64]
@@ -37,7 +44,7 @@ class Sweep:
     """
 
     def __init__(self, spans: Sequence[Span], heads: tuple[int, int, int], rotations: Floats, scale: float) -> None:
-        few = [_are_few(span.end - span.start, span.reach) for span in spans]
+        few = [heads[2] % STEP == 0 and _are_few(span.end - span.start, span.reach) for span in spans]
         self.many = [span for span, is_few in zip(spans, few, strict=True) if not is_few]
         places = [
             (span.start, span.end, span.kv.length, span.kv.capacity, is_few)
@@ -68,36 +75,6 @@ class Sweep:
 
 def _are_few(tokens: int, positions: int) -> bool:
     return tokens <= FEW or (tokens <= SOME and tokens * positions <= REACH)
-
-
-@compiled
-def add_normed(x: Floats, addend: Floats, weight: Floats, epsilon: float, out: Floats) -> None:
-    """x += addend, then RMSNorm of it into `out`. x, addend, out: [tokens, width]; weight: [width]."""
-    width = x.shape[1]
-    for token in range(x.shape[0]):
-        square = np.float32(0.0)
-        for i in range(width):
-            value = x[token, i] + addend[token, i]
-            x[token, i] = value
-            square += value * value
-        factor = np.float32(1.0) / np.sqrt(square / np.float32(width) + np.float32(epsilon))
-        for i in range(width):
-            out[token, i] = x[token, i] * factor * weight[i]
-
-
-@compiled
-def gated(both: Floats, out: Floats) -> None:
-    """SiLU of the first half of every row, times the second. both: [tokens, 2 width]; out: [tokens, width]."""
-    width = out.shape[1]
-    powers = np.empty(width, np.int32)
-    for token in range(len(out)):
-        gate, up, row = both[token, :width], both[token, width:], out[token]
-        for i in range(width):
-            row[i] = -abs(gate[i])
-        _exponentials(row, powers, np.float32(0.0))
-        for i in range(width):
-            above = np.float32(1.0) if gate[i] >= np.float32(0.0) else row[i]
-            row[i] = gate[i] * above / (np.float32(1.0) + row[i]) * up[i]
 
 
 @Shared
@@ -149,7 +126,7 @@ def _read_one(
         _attend(qkv[start:end], first, last, keys, values, length, scale, out[start:end])
 
 
-@compiled
+@as_written
 def _turn(vector: Floats, rotation: Floats) -> None:
     """Each pair of numbers is a complex one; multiply it by its angle's. vector: [width]."""
     for pair in range(rotation.shape[0]):
@@ -167,48 +144,58 @@ def _attend(
 
     queries: [n, heads or more, width]. out: [n, heads, width].
     """
-    tokens, width = len(out), out.shape[2]
-    weights, powers = np.empty(length + tokens, np.float32), np.empty(length + tokens, np.int32)
-    for head in range(first, last):
-        for token in range(tokens):
-            seen, query, read = length + token + 1, queries[token, head], out[token, head]
-            peak = np.float32(-np.inf)
-            for j in range(seen):
-                product = np.float32(0.0)
-                for i in range(width):
-                    product += query[i] * keys[j, i]
-                weights[j] = product * scale
-                peak = max(peak, weights[j])
-            total = _exponentials(weights[:seen], powers, peak)
-            read[:] = np.float32(0.0)
-            for j in range(seen):
-                for i in range(width):
-                    read[i] += weights[j] * values[j, i]
-            for i in range(width):
-                read[i] /= total
+    tokens, heads, width = len(out), last - first, out.shape[2]
+    rows, scores = (
+        np.empty((tokens * heads, width), np.float32),
+        np.empty((tokens * heads, length + tokens), np.float32),
+    )
+    for token in range(tokens):
+        rows[token * heads : (token + 1) * heads] = queries[token, first:last]
+    multiply((keys, rows, np.full(length + tokens, scale), scores), 0, length + tokens)
+    powers, factors = np.empty(length + tokens, np.int32), np.empty(len(rows), np.float32)
+    for row in range(len(rows)):
+        seen = scores[row, : length + row // heads + 1]
+        factors[row] = np.float32(1.0) / exponentials(seen, powers, _peak(seen))
+    for token in range(tokens):
+        _mix((scores, values, factors, rows), token * heads, (token + 1) * heads, length + token + 1)
+        out[token, first:last] = rows[token * heads : (token + 1) * heads]
 
 
 @compiled
-def _exponentials(scores: Floats, powers: NDArray[np.int32], peak: np.float32) -> np.float32:
-    """exp(score - peak) in place, to 2e-7 of it; their sum, NaN where a score is no number. powers: room for as many.
+def _peak(scores: Floats) -> np.float32:
+    peak = np.float32(-np.inf)
+    for j in range(len(scores)):
+        peak = max(peak, scores[j])
+    return peak
 
-    2^t = 2^floor(t) times a polynomial of the fraction (least squares, 2e-9): arithmetic that compiles to vectors.
-    """
-    total = np.float32(0.0)
-    for j in range(len(scores)):
-        total += scores[j] * np.float32(0.0)
-        exponent = max((scores[j] - peak) * np.float32(1.4426950408889634), np.float32(-126.0))
-        whole = np.floor(exponent)
-        rest = exponent - whole
-        power = np.float32(2.16138082e-4) * rest + np.float32(1.24673764e-3)
-        power = power * rest + np.float32(9.67553263e-3)
-        power = power * rest + np.float32(5.54852202e-2)
-        power = power * rest + np.float32(2.40229325e-1)
-        power = power * rest + np.float32(6.93147042e-1)
-        powers[j] = (np.int32(whole) + np.int32(127)) << np.int32(23)
-        scores[j] = power * rest + np.float32(1.0)
-    factors = powers[: len(scores)].view(np.float32)
-    for j in range(len(scores)):
-        scores[j] *= factors[j]
-        total += scores[j]
-    return total
+
+@as_written
+def _mix(arrays: tuple[Floats, Floats, Floats, Floats], first: int, last: int, count: int) -> None:
+    """Rows `first` to `last` - 1 of `mixture`, all columns: as many as two of the vectors that it takes, or several."""
+    width = arrays[3].shape[1]
+    for row in range(first, last, MIXED):
+        for column in range(0, width - 3 * LANES, 4 * LANES):
+            _mix_four(min(MIXED, last - row), arrays, row, column, count)
+        if width % (4 * LANES):
+            _mix_two(min(MIXED, last - row), arrays, row, width - 2 * LANES, count)
+
+
+@as_written
+def _mix_four(rows: int, arrays: tuple[Floats, Floats, Floats, Floats], row: int, column: int, count: int) -> None:
+    """A tile's shape is part of its code, so each stands here by itself."""
+    if rows == 3:
+        mixture(3, 4, arrays, row, column, count)
+    elif rows == 2:
+        mixture(2, 4, arrays, row, column, count)
+    else:
+        mixture(1, 4, arrays, row, column, count)
+
+
+@as_written
+def _mix_two(rows: int, arrays: tuple[Floats, Floats, Floats, Floats], row: int, column: int, count: int) -> None:
+    if rows == 3:
+        mixture(3, 2, arrays, row, column, count)
+    elif rows == 2:
+        mixture(2, 2, arrays, row, column, count)
+    else:
+        mixture(1, 2, arrays, row, column, count)

@@ -24,6 +24,7 @@ from transformers import (
 
 from adasd.core.messages import ModelInfo
 from adasd.core.types import FloatArray
+from adasd.kernels.tiles import STEP
 from adasd.runtime.base import CausalRuntime, Segment
 from adasd.runtime.decoder import Decoder
 from adasd.runtime.modules import ModuleBody
@@ -68,16 +69,16 @@ def info(vocabulary: int = VOCABULARY, context_length: int = CONTEXT) -> ModelIn
     return ModelInfo("tiny", vocabulary, context_length, (0,), "vocabulary", "weights", vocabulary)
 
 
-def llama() -> PreTrainedModel:
-    return LlamaForCausalLM(LlamaConfig(**SHAPE))
+def llama(**shape: int) -> PreTrainedModel:
+    return LlamaForCausalLM(LlamaConfig(**SHAPE, **shape))
 
 
-def qwen2() -> PreTrainedModel:
-    return Qwen2ForCausalLM(Qwen2Config(**SHAPE))
+def qwen2(**shape: int) -> PreTrainedModel:
+    return Qwen2ForCausalLM(Qwen2Config(**SHAPE, **shape))
 
 
-def mistral() -> PreTrainedModel:
-    return MistralForCausalLM(MistralConfig(**SHAPE, sliding_window=None))
+def mistral(**shape: int) -> PreTrainedModel:
+    return MistralForCausalLM(MistralConfig(**SHAPE, **shape, sliding_window=None))
 
 
 def mistral_sliding() -> PreTrainedModel:
@@ -90,13 +91,13 @@ def gemma3() -> PreTrainedModel:
     return Gemma3ForCausalLM(Gemma3TextConfig(**SHAPE, sliding_window=WINDOW, layer_types=layers, head_dim=8))
 
 
-def student() -> PreTrainedModel:
-    model = TrimmedLlamaForCausalLM(TrimmedLlamaConfig(**SHAPE, head_size=20))
+def student(**shape: int) -> PreTrainedModel:
+    model = TrimmedLlamaForCausalLM(TrimmedLlamaConfig(**SHAPE, **shape, head_size=20))
     model.lm_head.vocab_ids.copy_(torch.arange(0, 60, 3))
     return model
 
 
-ARCHITECTURES: dict[str, Callable[[], PreTrainedModel]] = {
+ARCHITECTURES: dict[str, Callable[..., PreTrainedModel]] = {
     "llama": llama,
     "qwen2": qwen2,
     "mistral": mistral,
@@ -105,19 +106,20 @@ ARCHITECTURES: dict[str, Callable[[], PreTrainedModel]] = {
     "student": student,
 }
 WRITTEN_OUT = ["llama", "qwen2", "mistral", "student"]
-"""Those that a `Decoder` serves too."""
+"""Those that a `Decoder` serves too: with attention of the library's, and of its own where heads are wide enough."""
 SUBJECTS = [
     "toy",
     *ARCHITECTURES,
     *(f"decoder {name}" for name in WRITTEN_OUT),
+    *(f"wide {name}" for name in WRITTEN_OUT),
     *(f"static {name}" for name in ARCHITECTURES),
 ]
 
 
 @cache
-def model(name: str) -> PreTrainedModel:
+def model(name: str, **shape: int) -> PreTrainedModel:
     torch.manual_seed(0)
-    return ARCHITECTURES[name]().eval()
+    return ARCHITECTURES[name](**shape).eval()
 
 
 @cache
@@ -126,7 +128,7 @@ def subject(name: str) -> Subject:
         spec = ToySpec(seed=5, vocab=VOCABULARY, context=CONTEXT)
         return Subject(ToyRuntime(spec), lambda ids: read_once(ToyRuntime(spec), ids))
     kind, _, architecture = name.rpartition(" ")
-    network = model(architecture)
+    network = model(architecture, head_dim=STEP) if kind == "wide" else model(architecture)
     if kind == "static":
         return torch_subject(network, slotted(architecture))
     body = Decoder(network, CONTEXT, "float32") if kind else ModuleBody(deepcopy(network))

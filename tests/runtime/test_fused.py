@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from adasd.runtime.attention import Attention, Span, attend
-from adasd.runtime.fused import FEW, REACH, SOME, Sweep, gated
+from adasd.runtime.fused import FEW, REACH, SOME, Sweep
 from adasd.runtime.kv import SessionKV
+from adasd.runtime.pointwise import TOKENS, Gates, Residual
 
-HEADS, KEY_HEADS, WIDTH, LAYERS = 6, 2, 8, 2
+HEADS, KEY_HEADS, WIDTH, LAYERS = 6, 2, 48, 2
 SCALE = WIDTH**-0.5
 LENGTHS = [(0, 3), (17, 1), (70, FEW), (5, FEW + 2), (5, SOME + 1), (0, SOME), (REACH // SOME, SOME), (2500, FEW)]
 """Positions that a session holds, tokens that it reads."""
@@ -103,8 +104,7 @@ def test_to_the_last_bit_whatever_the_threads_and_whoever_is_beside(threads: int
 
 def test_gates_are_sigmoids() -> None:
     both = torch.cat([20 * random(5, 40), torch.tensor([[0.0, -0.0, 90.0, -90.0, 1e-9] * 8])]).contiguous()
-    out = torch.empty(6, 20)
-    gated(both.numpy(), out.numpy())
+    out = Gates(6, 20)(both)
     expected = torch.nn.functional.silu(both[:, :20]) * both[:, 20:]
     torch.testing.assert_close(out, expected, rtol=1e-6, atol=1e-7)
 
@@ -114,7 +114,25 @@ def test_gates_are_sigmoids() -> None:
 def test_a_fault_shows_behind_a_gate(fault: float, place: int) -> None:
     both = random(1, 8).contiguous()
     both[0, place] = fault
-    out = torch.empty(1, 4)
-    gated(both.numpy(), out.numpy())
+    out = Gates(1, 4)(both)
     assert not out[0, 1].isfinite()
     assert out[0, [0, 2, 3]].isfinite().all()
+
+
+@pytest.mark.usefixtures("threads")
+def test_every_block_of_tokens_is_gated_and_normed() -> None:
+    tokens, width = 3 * TOKENS + 1, 24
+    both, x, addend, weight = random(tokens, 2 * width), random(tokens, width), random(tokens, width), random(width)
+    sums = x + addend
+    residual, gates = Residual(x.clone(), 1e-5), Gates(tokens, width)
+    expected = sums * (sums.square().mean(1, keepdim=True) + 1e-5).rsqrt() * weight
+    torch.testing.assert_close(residual.add(addend, weight), expected, rtol=1e-5, atol=1e-6)
+    again = (sums + addend) * ((sums + addend).square().mean(1, keepdim=True) + 1e-5).rsqrt() * weight
+    torch.testing.assert_close(residual.add(addend, weight), again, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(gates(both), torch.nn.functional.silu(both[:, :width]) * both[:, width:])
+
+
+def test_heads_of_an_odd_width_are_the_library_s() -> None:
+    spans = spans_of([(3, 1), (0, 2)])
+    assert Sweep(spans, (HEADS, KEY_HEADS, 24), rotations(), SCALE).many == spans
+    assert not Sweep(spans, (HEADS, KEY_HEADS, 32), rotations(), SCALE).many
