@@ -52,7 +52,7 @@ class Matrix:
     """
 
     def __init__(self, weight: Tensor, scale: Tensor | None = None) -> None:
-        self._inputs = weight.shape[1]
+        self._width, self._inputs = weight.shape
         self._weight = _padded(weight.detach())
         self._scale = torch.ones(len(weight)) if scale is None else scale.detach().contiguous()
         assert self._weight.dtype in _MULTIPLY, "it is told by its address"
@@ -64,13 +64,14 @@ class Matrix:
 
     def __call__(self, x: Tensor) -> Tensor:
         """x: float32 [rows, inputs], contiguous; [rows, outputs]."""
+        rows, inputs = x.shape
         assert x.dtype == torch.float32, "it is told by its address"
         assert x.is_contiguous(), "likewise"
-        assert x.shape[1] == self._inputs, "likewise"
-        x, out = _padded(x), torch.empty(len(x), len(self._weight))
-        if len(x):
+        assert inputs == self._inputs, "likewise"
+        x, out = _padded(x), torch.empty(rows, self._width)
+        if rows:
             numbers = self._order.numbers
-            numbers[X], numbers[OUT], numbers[COUNT] = x.data_ptr(), out.data_ptr(), len(x)
+            numbers[X], numbers[OUT], numbers[COUNT] = x.data_ptr(), out.data_ptr(), rows
             self._multiply(self._order)
         return out
 
@@ -83,7 +84,7 @@ def _outputs(width: int, threads: int) -> int:
 def _padded(rows: Tensor) -> Tensor:
     """Contiguous, with zeros up to a multiple of STEP: [rows, inputs] where there is one already."""
     missing = -rows.shape[1] % STEP
-    return pad(rows, (0, missing)).contiguous() if missing else rows.contiguous()
+    return pad(rows, (0, missing)) if missing else rows.contiguous()
 
 
 @as_written
