@@ -136,3 +136,13 @@ def test_heads_of_an_odd_width_are_the_library_s() -> None:
     spans = spans_of([(3, 1), (0, 2)])
     assert Sweep(spans, (HEADS, KEY_HEADS, 24), rotations(), SCALE).many == spans
     assert not Sweep(spans, (HEADS, KEY_HEADS, 32), rotations(), SCALE).many
+
+
+@pytest.mark.parametrize("sharing", [1, 2, 4, 5, 8])
+def test_any_number_of_heads_may_share_a_key_head(sharing: int) -> None:
+    heads, (span,) = sharing * KEY_HEADS, spans_of([(9, 2)])
+    qkv = random(2, heads + 2 * KEY_HEADS, WIDTH).contiguous()
+    out = torch.zeros(2, heads, WIDTH)
+    Sweep([span], (heads, KEY_HEADS, WIDTH), rotations(), SCALE).read(1, qkv, out)
+    expected = attend(qkv[:, :heads].contiguous(), *span.kv.read(1, span.reach), Attention(SCALE))
+    torch.testing.assert_close(out.flatten(1), expected, rtol=1e-5, atol=1e-6)
