@@ -144,7 +144,10 @@ def _many(arrays: Arrays, first: int, last: int, begin: int, end: int) -> None:
 
 @as_written
 def _square(rows: int, arrays: Arrays, row: int, output: int, ahead: int) -> None:
-    """WIDE outputs of up to TALL rows. A tile's shape is part of its code, so each stands here by itself."""
+    """WIDE outputs of up to TALL rows, asking for one of the next WIDE.
+
+    A tile's shape is part of its code, so each stands by itself.
+    """
     if rows == 4:
         tile(4, 3, 1, arrays, row, output, ahead)
     elif rows == 3:
@@ -157,7 +160,7 @@ def _square(rows: int, arrays: Arrays, row: int, output: int, ahead: int) -> Non
 
 @as_written
 def _square_alone(rows: int, arrays: Arrays, row: int, output: int, ahead: int) -> None:
-    """WIDE outputs of up to TALL rows. A tile's shape is part of its code, so each stands here by itself."""
+    """`_square`, asking for all of the next WIDE."""
     if rows == 4:
         tile(4, 3, 3, arrays, row, output, ahead)
     elif rows == 3:
