@@ -159,15 +159,15 @@ def progress() -> Iterator[Show]:
 
 
 def _lines(console: Console) -> Show:
-    begun: dict[str, float] = {}
+    begun: dict[str, tuple[float, float]] = {}
     shown: dict[str, float] = {}
 
     def show(stage: str, done: float, text: str) -> None:
         now = time.monotonic()
-        begun.setdefault(stage, now)
+        since, had = begun.setdefault(stage, (now, done))
         if now - shown.get(stage, -LINE_SECONDS) >= LINE_SECONDS:
             shown[stage] = now
-            left = (now - begun[stage]) * (1 - done) / done if done else 0.0
+            left = (now - since) * (1 - done) / (done - had) if done > had else 0.0
             console.print(f"{stage}: {done:.0%}, {text}, about {left / 60:.0f} min left", highlight=False)
 
     return show

@@ -36,8 +36,8 @@ ROWS = 32
 AHEAD = 192
 """Weights by which memory is asked for a row of floats before few rows need it (of 128 to 320 the best)."""
 
-WEIGHT, SCALE, X, OUT, COUNT, INPUTS, WIDTH, OUTPUTS = range(FIRST, FIRST + 8)
-"""Places in an order: addresses, then sizes."""
+WEIGHT, SCALE, BIAS, X, OUT, TOKENS, INPUTS, WIDTH, OUTPUTS = range(FIRST, FIRST + 9)
+"""Places in an order: addresses (BIAS may be 0), then sizes; TOKENS are the rows."""
 
 Floats = NDArray[np.float32]
 Arrays = tuple[Any, Floats, Floats, Floats]
@@ -45,22 +45,36 @@ Arrays = tuple[Any, Floats, Floats, Floats]
 
 
 class Matrix:
-    """x -> x W^T, each output times its scale. Sums are float32, each row's in an order of its own: a row's result is
-    the same to the last bit, whatever other rows are there.
+    """x -> x W^T, each output times its scale, plus the bias. Sums are float32, each row's in an order of its own: a
+    row's result is the same to the last bit, whatever other rows are there.
 
-    weight: float32 or int8 [outputs, inputs]. scale: float32 [outputs]; None: 1. For one thread at a time.
+    weight: float32 or int8 [outputs, inputs]. scale, bias: float32 [outputs]; None: 1, and 0. For one thread at a time.
     """
 
-    def __init__(self, weight: Tensor, scale: Tensor | None = None) -> None:
+    def __init__(self, weight: Tensor, scale: Tensor | None = None, bias: Tensor | None = None) -> None:
         self._width, self._inputs = weight.shape
         self._weight = _padded(weight.detach())
         self._scale = torch.ones(len(weight)) if scale is None else scale.detach().contiguous()
+        self._bias = None if bias is None else bias.detach().contiguous()
         assert self._weight.dtype in _MULTIPLY, "it is told by its address"
         assert self._scale.dtype == torch.float32, "likewise"
-        self._multiply = _MULTIPLY[self._weight.dtype]
-        addresses = self._weight.data_ptr(), self._scale.data_ptr(), 0, 0
-        outputs = _outputs(len(weight), torch.get_num_threads())
-        self._order = Order(-(-len(weight) // outputs), *addresses, 0, self._weight.shape[1], len(weight), outputs)
+        assert self._bias is None or self._bias.dtype == torch.float32, "likewise"
+        self._multiply, numbers = self.step
+        self._order = Order(*numbers)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a step reads rows as they are: their length is a multiple of STEP."""
+        return self._inputs == self._weight.shape[1]
+
+    @property
+    def step(self) -> tuple[Shared, tuple[int, ...]]:
+        """For a program; X, OUT and TOKENS are to be filled in. The matrix must outlive it."""
+        outputs = _outputs(self._width, torch.get_num_threads())
+        bias = 0 if self._bias is None else self._bias.data_ptr()
+        addresses = self._weight.data_ptr(), self._scale.data_ptr(), bias, 0, 0
+        sizes = 0, self._weight.shape[1], self._width, outputs
+        return _MULTIPLY[self._weight.dtype], (-(-self._width // outputs), *addresses, *sizes)
 
     def __call__(self, x: Tensor) -> Tensor:
         """x: float32 [rows, inputs], contiguous; [rows, outputs]."""
@@ -71,7 +85,7 @@ class Matrix:
         x, out = _padded(x), torch.empty(rows, self._width)
         if rows:
             numbers = self._order.numbers
-            numbers[X], numbers[OUT], numbers[COUNT] = x.data_ptr(), out.data_ptr(), rows
+            numbers[X], numbers[OUT], numbers[TOKENS] = x.data_ptr(), out.data_ptr(), rows
             self._multiply(self._order)
         return out
 
@@ -91,7 +105,7 @@ def _padded(rows: Tensor) -> Tensor:
 def _share(address: int, weight: Any) -> None:
     """Multiply by as many blocks of outputs as the others leave."""
     what = numba.carray(pointer(address), OUTPUTS + 1, np.int64)
-    rows, width = what[COUNT], what[WIDTH]
+    rows, width = what[TOKENS], what[WIDTH]
     scale = numba.carray(pointer(what[SCALE]), width, np.float32)
     x = numba.carray(pointer(what[X]), (rows, what[INPUTS]), np.float32)
     out = numba.carray(pointer(what[OUT]), (rows, width), np.float32)
@@ -103,7 +117,16 @@ def _share(address: int, weight: Any) -> None:
             _few(arrays, first, last)
         else:
             multiply(arrays, first, last)
+        if what[BIAS] != 0:
+            _add(numba.carray(pointer(what[BIAS]), width, np.float32), out, first, last)
         item = taken(address)
+
+
+@as_written
+def _add(bias: Floats, out: Floats, first: int, last: int) -> None:
+    for row in range(len(out)):
+        for output in range(first, last):
+            out[row, output] += bias[output]
 
 
 @as_written

@@ -7,13 +7,14 @@ runs any function in all of them; where there is no such OpenMP the calling thre
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
 import numba
 import numpy as np
 import torch
+from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
@@ -21,18 +22,24 @@ from numpy.typing import NDArray
 from adasd.kernels.compiled import ARITHMETIC, KEEPS
 
 
-def _openmp() -> Any:
-    """(function, its argument, threads, 0) -> None, as libgomp has it, and LLVM's and Intel's for its sake."""
-    found = getattr(ctypes.CDLL(None), "GOMP_parallel", None)
-    if found is not None:
-        found.argtypes, found.restype = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint), None
-    return found
+def _openmp() -> tuple[Any, int]:
+    """(function, its argument, threads, 0) -> None, as libgomp has it, and LLVM's and Intel's for its sake; and the
+    address of what lets the threads that it runs wait for each other."""
+    library = ctypes.CDLL(None)
+    parallel, barrier = (getattr(library, name, None) for name in ("GOMP_parallel", "GOMP_barrier"))
+    if parallel is None or barrier is None:
+        return None, 0
+    parallel.argtypes, parallel.restype = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint), None
+    return parallel, ctypes.cast(barrier, ctypes.c_void_p).value or 0
 
 
-_parallel = _openmp()
+_parallel, _barrier = _openmp()
 
 NEXT, ITEMS, FIRST = 0, 1, 2
 """Places in an order: the next item to take, how many there are, and the first number of the work's own."""
+
+CALLS, BARRIER = FIRST, FIRST + 1
+"""Places in the order of `_run`: addresses; 0 where a thread is alone."""
 
 
 class Order:
@@ -57,14 +64,49 @@ class Shared:
         signature = types.void(types.intp)
         return numba.cfunc(signature, nopython=True, cache=KEEPS, fastmath=ARITHMETIC)(self._work)
 
+    @property
+    def address(self) -> int:
+        """Of its machine code."""
+        return int(self._compiled.address)
+
     def __call__(self, order: Order) -> None:
         """Until all of it is done. A single item needs nobody else."""
         order.numbers[NEXT] = 0
-        threads = 1 if _parallel is None or order.numbers[ITEMS] <= 1 else torch.get_num_threads()
+        self.on(_threads() if order.numbers[ITEMS] > 1 else 1, order)
+
+    def on(self, threads: int, order: Order) -> None:
+        """Run it in so many threads, whatever the order holds."""
         if threads == 1:
             self._compiled.ctypes(order.address)
         else:
-            _parallel(self._compiled.address, order.address, threads, 0)
+            _parallel(self.address, order.address, threads, 0)
+
+
+class Program:
+    """Works that follow one another without a word of Python in between: all threads have done one before the next
+    begins.
+
+    steps: each work with its order's numbers, from ITEMS on. numbers: int64 [steps, ..], the orders themselves, which
+    may be changed between two runs. For one thread at a time.
+    """
+
+    def __init__(self, steps: Sequence[tuple[Shared, Sequence[int]]]) -> None:
+        longest = max((len(own) for _, own in steps), default=0)
+        self.numbers = np.zeros((len(steps), ITEMS + longest), dtype=np.int64)
+        for row, (_, own) in zip(self.numbers, steps, strict=True):
+            row[ITEMS : ITEMS + len(own)] = own
+        orders = self.numbers.ctypes.data + self.numbers.strides[0] * np.arange(len(steps))
+        self._calls = np.array([(work.address, order) for (work, _), order in zip(steps, orders, strict=True)])
+
+    def run(self, first: int, last: int) -> None:
+        """Steps `first` to `last` - 1."""
+        self.numbers[first:last, NEXT] = 0
+        threads, calls = _threads(), self._calls[first:last]
+        _run.on(threads, Order(len(calls), calls.ctypes.data, _barrier if threads > 1 else 0))
+
+
+def _threads() -> int:
+    return 1 if _parallel is None else torch.get_num_threads()
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -86,3 +128,27 @@ def taken(_context: Any, address: Any) -> Any:
         return builder.atomic_rmw("add", builder.inttoptr(arguments[0], number.as_pointer()), number(1), "monotonic")
 
     return types.intp(address), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _call(_context: Any, function: Any, arguments: Any) -> Any:
+    """The function at an address, of so many numbers, without a result."""
+
+    def generate(context: Any, builder: Any, _signature: Any, given: Any) -> Any:
+        numbers = cgutils.unpack_tuple(builder, given[1])
+        kind = ir.FunctionType(ir.VoidType(), [number.type for number in numbers])
+        builder.call(builder.inttoptr(given[0], kind.as_pointer()), numbers)
+        return context.get_dummy_value()
+
+    return types.void(function, arguments), generate
+
+
+@Shared
+def _run(address: int) -> None:
+    """An item is a step, for all threads."""
+    what = numba.carray(pointer(address), BARRIER + 1, np.int64)
+    calls = numba.carray(pointer(what[CALLS]), (what[ITEMS], 2), np.int64)
+    for step in range(len(calls)):
+        _call(calls[step, 0], (calls[step, 1],))
+        if what[BARRIER] != 0 and step + 1 < len(calls):
+            _call(what[BARRIER], ())

@@ -1,13 +1,12 @@
 """Decoders of the Llama family written out for the CPU: few, large operations on a ragged batch, packed weights.
 
 The modules of transformers take some 40 small operations a layer, which at few rows cost as much as the products; here
-compiled loops do all but a few (`fused.py`). Same weights, same formulas (Llama 2, arXiv 2307.09288, section 2.2),
+compiled loops do all but a few (`stack.py`). Same weights, same formulas (Llama 2, arXiv 2307.09288, section 2.2),
 compared in tests.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,27 +14,14 @@ from torch import Tensor
 from torch.nn.functional import embedding
 from transformers import PreTrainedModel
 
-from adasd.runtime.attention import Attention, RaggedBatch, attend
-from adasd.runtime.fused import Sweep
-from adasd.runtime.linear import Precision, Product, product
-from adasd.runtime.pointwise import Gates, Residual
+from adasd.runtime.attention import RaggedBatch
+from adasd.runtime.linear import Precision, product
+from adasd.runtime.stack import Layer, Sizes, Stack
 from adasd.runtime.student import TrimmedHead
 
 ARCHITECTURES = ("llama", "qwen2", "mistral", "trimmed_llama")
 ROTARY_TYPES = ("default", "linear", "llama3", "yarn")
 """Kinds of position embedding whose angles depend on the position only."""
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """One decoder layer. qkv, gate_up: products of several matrices at once."""
-
-    attention_norm: Tensor
-    qkv: Product
-    output: Product
-    feed_forward_norm: Tensor
-    gate_up: Product
-    down: Product
 
 
 class Decoder:
@@ -48,13 +34,17 @@ class Decoder:
         config, untyped = model.config.get_text_config(decoder=True), _untyped(model)
         body, head = untyped.model, untyped.lm_head
         self.layer_count = config.num_hidden_layers
-        self._heads, self._key_heads = config.num_attention_heads, config.num_key_value_heads
-        self._width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        self._kind = Attention(self._width**-0.5)
-        self._epsilon, self._between = config.rms_norm_eps, config.intermediate_size
-        self._rotations = rotations(model, length).numpy()
-        self._embedding, self._norm = body.embed_tokens.weight.detach(), body.norm.weight.detach()
-        self._layers = [self._layer(layer, precision) for layer in body.layers]
+        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        self._sizes = Sizes(
+            config.hidden_size,
+            config.intermediate_size,
+            config.num_attention_heads,
+            config.num_key_value_heads,
+            width,
+        )
+        self._embedding, norm = body.embed_tokens.weight.detach(), body.norm.weight.detach()
+        layers = [self._layer(layer, precision) for layer in body.layers]
+        self._stack = Stack(layers, norm, self._sizes, config.rms_norm_eps, rotations(model, length).numpy())
         weight, self.columns = head.weight.detach(), None
         if isinstance(head, TrimmedHead):
             self.columns, order = head.vocab_ids.long().sort()
@@ -63,9 +53,9 @@ class Decoder:
 
     def _layer(self, layer: Any, precision: Precision) -> Layer:
         attention, feed_forward = layer.self_attn, layer.mlp
-        rotated = self._heads + self._key_heads
+        rotated = self._sizes.heads + self._sizes.key_heads
         qkv, bias = _joined(attention.q_proj, attention.k_proj, attention.v_proj)
-        order = interleaved(rotated, self._width, len(qkv))
+        order = interleaved(rotated, self._sizes.width, len(qkv))
         return Layer(
             layer.input_layernorm.weight.detach(),
             product(qkv[order], None if bias is None else bias[order], precision),
@@ -80,29 +70,7 @@ class Decoder:
 
         positions: those of the spans, which the KV knows.
         """
-        return self._head(self._hidden(ids, batch)[rows])
-
-    def _hidden(self, ids: Tensor, batch: RaggedBatch) -> Tensor:
-        heads = self._heads, self._key_heads, self._width
-        sweep = Sweep(batch.spans, heads, self._rotations, self._kind.scale)
-        x = embedding(ids, self._embedding)
-        residual, gates = Residual(x, self._epsilon), Gates(len(x), self._between)
-        addend = torch.zeros_like(x)
-        for index, layer in enumerate(self._layers):
-            normed = residual.add(addend, layer.attention_norm)
-            addend = layer.output(self._read(index, layer.qkv(normed), sweep, batch))
-            normed = residual.add(addend, layer.feed_forward_norm)
-            addend = layer.down(gates(layer.gate_up(normed)))
-        return residual.add(addend, self._norm)
-
-    def _read(self, index: int, qkv: Tensor, sweep: Sweep, batch: RaggedBatch) -> Tensor:
-        split = qkv.view(len(qkv), -1, self._width)
-        out = torch.empty(len(qkv), self._heads, self._width)
-        sweep.read(index, split, out)
-        for span in sweep.many:
-            queries, kv = split[span.start : span.end, : self._heads], span.kv.read(index, span.reach)
-            out[span.start : span.end] = attend(queries, *kv, self._kind).view(-1, self._heads, self._width)
-        return out.flatten(1)
+        return self._head(self._stack.read(embedding(ids, self._embedding), batch.spans)[rows])
 
 
 def suits(model: PreTrainedModel) -> bool:

@@ -1,23 +1,20 @@
-"""Attention of a decoder layer, compiled for the CPU: one call instead of a dozen per session, shared by the threads of
-the products.
+"""Attention of a decoder layer, compiled for the CPU: a step of a program, shared by the threads of the products.
 
 Every session's sums are taken in an order of their own, so its results do not depend on who else is in the batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numba
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from adasd.kernels.compiled import as_written, compiled
 from adasd.kernels.exponentials import exponentials
 from adasd.kernels.products import multiply
-from adasd.kernels.team import FIRST, ITEMS, Order, Shared, pointer, taken
+from adasd.kernels.team import FIRST, ITEMS, Shared, pointer, taken
 from adasd.kernels.tiles import LANES, STEP, mixture
 from adasd.runtime.attention import Span
 
@@ -32,45 +29,53 @@ MIXED = 3
 Floats = NDArray[np.float32]
 Places = NDArray[np.int64]
 
+QKV, OUT, BUFFERS, PLACES, ROTATIONS, SCALE = range(FIRST, FIRST + 6)
+TOKENS, SPANS, HEADS, KEY_HEADS, WIDTH, POSITIONS = range(SCALE + 1, SCALE + 7)
+"""Places in an order: addresses, then sizes."""
 
-QKV, OUT, BUFFERS, ROTATIONS, SPANS, SCALE, SIZES = range(FIRST, FIRST + 7)
-"""Places in the order of `_read`: addresses, then sizes from SIZES on."""
+PLACES_OF = {"qkv": QKV, "read": OUT, "kv": BUFFERS, "places": PLACES, "tokens": TOKENS, "spans": SPANS, "heads": ITEMS}
+"""What is to be filled in."""
+
+
+def read(heads: tuple[int, int, int], rotations: Floats, scale: Floats) -> tuple[Shared, tuple[int, ...]]:
+    """A step: turn queries and keys by their positions in place, store keys and values, attend for all but the `many`.
+
+    heads: (heads, key heads, width). rotations: [positions, width / 2, 2], cos and sin. scale: of the products, [1].
+    Both must outlive the program. To be filled in: qkv, [tokens, heads + 2 key heads, width], the queries first; read,
+    [tokens, heads, width]; tokens; the rest a `Sweep` tells.
+    """
+    assert rotations.dtype == scale.dtype == np.float32, "they are told by their addresses"
+    assert rotations.flags.c_contiguous, "likewise"
+    addresses = 0, 0, 0, 0, rotations.ctypes.data, scale.ctypes.data
+    return _read, (0, *addresses, 0, 0, *heads, len(rotations))
 
 
 class Sweep:
     """The spans of one pass as arrays. many: spans that `read` does not attend for, as their tokens are too many.
 
-    heads: (heads, key heads, width). rotations: [positions, width / 2, 2], cos and sin. scale: of the products.
+    key_heads, width: of a span's KV.
     """
 
-    def __init__(self, spans: Sequence[Span], heads: tuple[int, int, int], rotations: Floats, scale: float) -> None:
-        few = [heads[2] % STEP == 0 and _are_few(span.end - span.start, span.reach) for span in spans]
+    def __init__(self, spans: Sequence[Span], key_heads: int, width: int) -> None:
+        few = [width % STEP == 0 and _are_few(span.end - span.start, span.reach) for span in spans]
         self.many = [span for span, is_few in zip(spans, few, strict=True) if not is_few]
-        places = [
-            (span.start, span.end, span.kv.length, span.kv.capacity, is_few)
-            for span, is_few in zip(spans, few, strict=True)
-        ]
-        buffers = np.stack([span.kv.addresses(heads[1:]) for span in spans]).transpose(1, 0, 2)
-        turns = np.ascontiguousarray(rotations, dtype=np.float32)
-        self._arrays = turns, np.array(places, dtype=np.int64), np.array([scale], dtype=np.float32)
+        self._places = np.array(
+            [
+                (span.start, span.end, span.kv.length, span.kv.capacity, is_few)
+                for span, is_few in zip(spans, few, strict=True)
+            ],
+            dtype=np.int64,
+        )
+        buffers = np.stack([span.kv.addresses((key_heads, width)) for span in spans]).transpose(1, 0, 2)
         self._buffers = np.ascontiguousarray(buffers)
-        addresses = [array.ctypes.data for array in (self._buffers, *self._arrays)]
-        sizes = spans[-1].end, *heads, len(rotations), len(spans)
-        self._order = Order(len(spans) * heads[1], 0, 0, *addresses, *sizes)
-        self._first_buffers, self._a_layer = addresses[0], self._buffers.strides[0]
+        self._items = len(spans) * key_heads
 
-    def read(self, layer: int, qkv: Tensor, out: Tensor) -> None:
-        """Turn queries and keys by their positions in place, store keys and values, attend for all but the `many`.
-
-        qkv: [tokens, heads + 2 key heads, width], the queries first. out: [tokens, heads, width]. Both contiguous.
-        """
-        assert qkv.dtype == out.dtype == torch.float32, "they are told by their addresses"
-        assert qkv.is_contiguous(), "likewise"
-        assert out.is_contiguous(), "likewise"
-        numbers = self._order.numbers
-        numbers[QKV], numbers[OUT] = qkv.data_ptr(), out.data_ptr()
-        numbers[BUFFERS] = self._first_buffers + layer * self._a_layer
-        _read(self._order)
+    def numbers(self) -> Iterator[tuple[str, int | Places]]:
+        """What the steps are told, good as long as this is kept. kv: by layer, where the spans' buffers stand."""
+        yield "kv", self._buffers.ctypes.data + self._buffers.strides[0] * np.arange(len(self._buffers))
+        yield "places", self._places.ctypes.data
+        yield "spans", len(self._places)
+        yield "heads", self._items
 
 
 def _are_few(tokens: int, positions: int) -> bool:
@@ -80,14 +85,13 @@ def _are_few(tokens: int, positions: int) -> bool:
 @Shared
 def _read(address: int) -> None:
     """An item is a key head of a span, with the queries that share it."""
-    what = numba.carray(pointer(address), SIZES + 6, np.int64)
-    tokens, heads, key_heads = what[SIZES], what[SIZES + 1], what[SIZES + 2]
-    width, positions, spans = what[SIZES + 3], what[SIZES + 4], what[SIZES + 5]
+    what = numba.carray(pointer(address), POSITIONS + 1, np.int64)
+    tokens, heads, key_heads, width = what[TOKENS], what[HEADS], what[KEY_HEADS], what[WIDTH]
     qkv = numba.carray(pointer(what[QKV]), (tokens, heads + 2 * key_heads, width), np.float32)
     out = numba.carray(pointer(what[OUT]), (tokens, heads, width), np.float32)
-    buffers = numba.carray(pointer(what[BUFFERS]), (spans, 2), np.int64)
-    rotations = numba.carray(pointer(what[ROTATIONS]), (positions, width // 2, 2), np.float32)
-    places = numba.carray(pointer(what[SPANS]), (spans, 5), np.int64)
+    buffers = numba.carray(pointer(what[BUFFERS]), (what[SPANS], 2), np.int64)
+    rotations = numba.carray(pointer(what[ROTATIONS]), (what[POSITIONS], width // 2, 2), np.float32)
+    places = numba.carray(pointer(what[PLACES]), (what[SPANS], 5), np.int64)
     scale = numba.carray(pointer(what[SCALE]), 1, np.float32)[0]
     item = taken(address)
     while item < what[ITEMS]:

@@ -34,7 +34,7 @@ class Product(Protocol):
 def product(weight: Tensor, bias: Tensor | None, precision: Precision) -> Product:
     """The fastest product there is for this weight, [out, in] in float32, on its device."""
     if precision == "int8" or (precision == "float32" and loops_are_faster()):
-        return Looped(weight, bias, precision)
+        return looped(weight, bias, precision)
     if not can_pack(precision):
         return Plain(weight, bias)
     dtype = getattr(torch, precision)
@@ -93,17 +93,10 @@ class Summed:
         return first
 
 
-class Looped:
+def looped(weight: Tensor, bias: Tensor | None, precision: Precision) -> Matrix:
     """Our own loops. In 8 bits each output's weights have a scale of their own, and the inputs stay what they are."""
-
-    def __init__(self, weight: Tensor, bias: Tensor | None, precision: Precision) -> None:
-        weight, scale = weight.detach(), None
-        if precision == "int8":
-            scale = (weight.abs().amax(1) / 127).clamp_min(1e-12)
-            weight = torch.round(weight / scale[:, None]).to(torch.int8)
-        self._matrix = Matrix(weight, scale)
-        self._bias = None if bias is None else bias.detach().clone()
-
-    def __call__(self, x: Tensor) -> Tensor:
-        out = self._matrix(x)
-        return out if self._bias is None else out.add_(self._bias)
+    weight, scale = weight.detach(), None
+    if precision == "int8":
+        scale = (weight.abs().amax(1) / 127).clamp_min(1e-12)
+        weight = torch.round(weight / scale[:, None]).to(torch.int8)
+    return Matrix(weight, scale, None if bias is None else bias.clone())

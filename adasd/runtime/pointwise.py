@@ -1,7 +1,6 @@
-"""What a decoder layer does to every number by itself, and the norms, compiled for the CPU.
+"""What a decoder layer does to every number by itself, and the norms, compiled for the CPU: steps of a program.
 
-Made once a pass: a call is then little more than its loop. Few tokens are done at once; the threads of the products
-share the blocks of many.
+Few tokens are done by one thread; the threads of the products share the blocks of many.
 """
 
 from __future__ import annotations
@@ -14,63 +13,53 @@ from torch import Tensor
 
 from adasd.kernels.compiled import compiled
 from adasd.kernels.exponentials import exponentials
-from adasd.kernels.team import FIRST, ITEMS, Order, Shared, pointer, taken
+from adasd.kernels.team import FIRST, ITEMS, Shared, pointer, taken
 
-TOKENS = 16
-"""Of a block."""
+BLOCK = 16
+"""Tokens that a thread takes at a time."""
 
 Floats = NDArray[np.float32]
 
-X, ADDEND, WEIGHT, NORMED, EPSILON, ROWS, WIDTH = range(FIRST, FIRST + 7)
-"""Places in the order of `_add_normed`: addresses, then sizes."""
+X, ADDEND, WEIGHT, NORMED, EPSILON, TOKENS, WIDTH = range(FIRST, FIRST + 7)
+"""Places in the order of `norm`: addresses, then sizes."""
 
-BOTH, OUT, HALVES, HALF = range(FIRST, FIRST + 4)
-"""Places in the order of `_gated`, likewise."""
+PLACES_OF_NORM = {"x": X, "normed": NORMED, "tokens": TOKENS, "blocks": ITEMS}
+"""What is to be filled in, and ADDEND."""
 
+BOTH, OUT, GATED, HALF = range(FIRST, FIRST + 4)
+"""Places in the order of `gates`, likewise; GATED are the tokens."""
 
-class Residual:
-    """x += addend, then RMSNorm of it. x: float32 [tokens, width], kept."""
-
-    def __init__(self, x: Tensor, epsilon: float) -> None:
-        self._x, self._normed = x, torch.empty_like(x)
-        self._epsilon = np.array([epsilon], dtype=np.float32)
-        addresses = x.data_ptr(), 0, 0, self._normed.data_ptr(), self._epsilon.ctypes.data
-        self._order = Order(-(-len(x) // TOKENS), *addresses, *x.shape)
-
-    def add(self, addend: Tensor, weight: Tensor) -> Tensor:
-        """addend: [tokens, width]. weight: [width]. [tokens, width], until the next call."""
-        _check(addend, weight)
-        numbers = self._order.numbers
-        numbers[ADDEND], numbers[WEIGHT] = addend.data_ptr(), weight.data_ptr()
-        _add_normed(self._order)
-        return self._normed
+PLACES_OF_GATES = {"both": BOTH, "gated": OUT, "tokens": GATED, "blocks": ITEMS}
+"""What is to be filled in."""
 
 
-class Gates:
-    """SiLU of the first half of every row, times the second."""
+def norm(weight: Tensor, epsilon: Floats) -> tuple[Shared, tuple[int, ...]]:
+    """A step: x += addend, then RMSNorm of it. weight: float32 [width]. epsilon: [1]. Both must outlive the program.
 
-    def __init__(self, tokens: int, width: int) -> None:
-        self._out = torch.empty(tokens, width)
-        self._order = Order(-(-tokens // TOKENS), 0, self._out.data_ptr(), tokens, width)
-
-    def __call__(self, both: Tensor) -> Tensor:
-        """both: float32 [tokens, 2 width]. [tokens, width], until the next call."""
-        _check(both)
-        self._order.numbers[BOTH] = both.data_ptr()
-        _gated(self._order)
-        return self._out
+    x, addend and normed: float32 [tokens, width].
+    """
+    assert weight.dtype == torch.float32, "it is told by its address"
+    assert weight.is_contiguous(), "likewise"
+    return _add_normed, (0, 0, 0, weight.data_ptr(), 0, epsilon.ctypes.data, 0, len(weight))
 
 
-def _check(*arrays: Tensor) -> None:
-    for array in arrays:
-        assert array.dtype == torch.float32, "it is told by its address"
-        assert array.is_contiguous(), "likewise"
+def gates(width: int) -> tuple[Shared, tuple[int, ...]]:
+    """A step: SiLU of the first half of every row, times the second.
+
+    both: float32 [tokens, 2 width]. gated: [tokens, width].
+    """
+    return _gated, (0, 0, 0, 0, width)
+
+
+def blocks(tokens: int) -> int:
+    """Items of these steps."""
+    return -(-tokens // BLOCK)
 
 
 @Shared
 def _add_normed(address: int) -> None:
     what = numba.carray(pointer(address), WIDTH + 1, np.int64)
-    rows, width = what[ROWS], what[WIDTH]
+    rows, width = what[TOKENS], what[WIDTH]
     x = numba.carray(pointer(what[X]), (rows, width), np.float32)
     addend = numba.carray(pointer(what[ADDEND]), (rows, width), np.float32)
     weight = numba.carray(pointer(what[WEIGHT]), width, np.float32)
@@ -78,7 +67,7 @@ def _add_normed(address: int) -> None:
     epsilon = numba.carray(pointer(what[EPSILON]), 1, np.float32)[0]
     block = taken(address)
     while block < what[ITEMS]:
-        for token in range(block * TOKENS, min((block + 1) * TOKENS, rows)):
+        for token in range(block * BLOCK, min((block + 1) * BLOCK, rows)):
             _norm(x[token], addend[token], weight, epsilon, normed[token])
         block = taken(address)
 
@@ -98,13 +87,13 @@ def _norm(x: Floats, addend: Floats, weight: Floats, epsilon: np.float32, out: F
 @Shared
 def _gated(address: int) -> None:
     what = numba.carray(pointer(address), HALF + 1, np.int64)
-    rows, width = what[HALVES], what[HALF]
+    rows, width = what[GATED], what[HALF]
     both = numba.carray(pointer(what[BOTH]), (rows, 2 * width), np.float32)
     out = numba.carray(pointer(what[OUT]), (rows, width), np.float32)
     powers = np.empty(width, np.int32)
     block = taken(address)
     while block < what[ITEMS]:
-        for token in range(block * TOKENS, min((block + 1) * TOKENS, rows)):
+        for token in range(block * BLOCK, min((block + 1) * BLOCK, rows)):
             _gate(both[token, :width], both[token, width:], powers, out[token])
         block = taken(address)
 

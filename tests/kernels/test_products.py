@@ -41,6 +41,12 @@ def test_of_bytes_every_output_has_its_scale(shape: tuple[int, int]) -> None:
     torch.testing.assert_close(Matrix(weight, scale)(x).double(), expected, rtol=1e-4, atol=1e-2)
 
 
+@pytest.mark.parametrize("rows", [1, FEW + 1, 70])
+def test_a_bias_is_added(rows: int) -> None:
+    weight, bias, x = random(MOST + 5, 30), random(MOST + 5), random(rows, 30)
+    assert torch.equal(Matrix(weight, bias=bias)(x), Matrix(weight)(x) + bias)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int8])
 def test_a_row_s_result_is_its_own(dtype: torch.dtype) -> None:
     matrix, x = Matrix((100 * random(71, 300)).to(dtype)), random(ROWS + 6, 300)

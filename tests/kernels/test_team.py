@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from adasd.kernels import team
-from adasd.kernels.team import FIRST, ITEMS, Order, Shared, pointer, taken
+from adasd.kernels.team import FIRST, ITEMS, Order, Program, Shared, pointer, taken
 
 
 @Shared
@@ -31,6 +31,18 @@ def threads() -> Iterator[None]:
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
+
+
+@Shared
+def _add_all(address: int) -> None:
+    """The sum of all numbers so far, to every number: wrong if any thread begins before the others have ended."""
+    what = numba.carray(pointer(address), FIRST + 2, np.int64)
+    given = numba.carray(pointer(what[FIRST]), what[ITEMS], np.int64)
+    made = numba.carray(pointer(what[FIRST + 1]), what[ITEMS], np.int64)
+    item = taken(address)
+    while item < what[ITEMS]:
+        made[item] = given.sum() % 1000 + item
+        item = taken(address)
 
 
 def counted(items: int, times: int) -> NDArray[np.int64]:
@@ -58,6 +70,38 @@ def test_orders_of_several_callers_stay_apart() -> None:
     with ThreadPoolExecutor(4) as pool:
         for counts in pool.map(lambda items: counted(items, 20), [1, 5, 40, 160]):
             assert (counts == 20_000).all()
+
+
+def chained(steps: int, runs: list[tuple[int, int]]) -> NDArray[np.int64]:
+    """Numbers that each step makes of those of the step before."""
+    numbers = np.zeros((steps + 1, 40), dtype=np.int64)
+    numbers[0] = np.arange(40)
+    places = [row.ctypes.data for row in numbers]
+    program = Program([(_add_all, (40, places[step], places[step + 1])) for step in range(steps)])
+    for _ in range(20):
+        numbers[1:] = 0
+        for first, last in runs:
+            program.run(first, last)
+    return numbers
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("number", [1, 2, 5])
+@pytest.mark.parametrize("runs", [[(0, 30)], [(0, 7), (7, 8), (8, 30)], [(0, 12)], []])
+def test_a_step_begins_when_all_threads_have_done_the_one_before(number: int, runs: list[tuple[int, int]]) -> None:
+    torch.set_num_threads(number)
+    done = runs[-1][1] if runs else 0
+    expected = [np.arange(40)]
+    for _ in range(done):
+        expected.append(expected[-1].sum() % 1000 + np.arange(40))
+    expected += [np.zeros(40, dtype=np.int64)] * (30 - done)
+    assert (chained(30, runs) == expected).all()
+
+
+def test_without_openmp_the_caller_runs_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = chained(9, [(0, 9)])
+    monkeypatch.setattr(team, "_parallel", None)
+    assert (chained(9, [(0, 9)]) == shared).all()
 
 
 @pytest.mark.skipif(not torch.backends.openmp.is_available(), reason="torch has no OpenMP here")

@@ -17,12 +17,13 @@ from adasd.core.messages import ContextDelta, DraftRequest, Timing, VerifyReques
 from adasd.core.types import Draft, DraftPlan, FloatArray, SamplingParams
 from adasd.core.verdicts import Verdict
 from adasd.kernels.device import DeviceKernels
+from adasd.kernels.products import Matrix
 from adasd.runtime.base import Segment
 from adasd.runtime.batching import Schedule
 from adasd.runtime.decoder import Decoder
 from adasd.runtime.jobs import Job, Steps
 from adasd.runtime.kv import PAGE
-from adasd.runtime.linear import INPUTS, Looped, Packed, Summed, can_pack, product
+from adasd.runtime.linear import INPUTS, Packed, Summed, can_pack, product
 from adasd.runtime.ragged import RaggedRuntime
 from adasd.runtime.replica import Replica
 from adasd.runtime.toy import ToyRuntime, ToySpec
@@ -217,13 +218,13 @@ def test_long_sums_are_split_here() -> None:
     torch.testing.assert_close(summed(rows), rows @ weight.T, atol=1e-3, rtol=1e-3)
 
 
-@pytest.mark.parametrize(("vectors", "chosen"), [("AVX2", Looped), ("DEFAULT", Looped), ("AVX512", Packed)])
+@pytest.mark.parametrize(("vectors", "chosen"), [("AVX2", Matrix), ("DEFAULT", Matrix), ("AVX512", Packed)])
 def test_whose_products_depends_on_the_processor(monkeypatch: pytest.MonkeyPatch, vectors: str, chosen: type) -> None:
     if not can_pack("float32"):
         pytest.skip("weights cannot be packed here")
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: vectors)
     assert isinstance(product(torch.randn(5, 3), None, "float32"), chosen)
-    assert isinstance(product(torch.randn(5, 3), None, "int8"), Looped)
+    assert isinstance(product(torch.randn(5, 3), None, "int8"), Matrix)
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])

@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+from adasd.kernels.team import Program
+from adasd.runtime import fused, pointwise
 from adasd.runtime.attention import Attention, Span, attend
 from adasd.runtime.fused import FEW, REACH, SOME, Sweep
 from adasd.runtime.kv import SessionKV
-from adasd.runtime.pointwise import TOKENS, Gates, Residual
+from adasd.runtime.pointwise import BLOCK
+from adasd.runtime.stack import Step
 
 HEADS, KEY_HEADS, WIDTH, LAYERS = 6, 2, 48, 2
 SCALE = WIDTH**-0.5
@@ -52,13 +55,47 @@ def rotations() -> np.ndarray:
     return np.stack([np.cos(angles), np.sin(angles)], -1).astype(np.float32)
 
 
+def run(step: Step, places: dict[str, int], **numbers: int) -> None:
+    program = Program([step])
+    for name, number in numbers.items():
+        program.numbers[0, places[name]] = number
+    program.run(0, 1)
+
+
+def attended(spans: list[Span], layer: int, qkv: torch.Tensor, heads: int = HEADS) -> torch.Tensor:
+    """What the few have read; queries and keys are turned in place."""
+    out, turns, scale = torch.zeros(len(qkv), heads, WIDTH), rotations(), np.array([SCALE], dtype=np.float32)
+    sweep = Sweep(spans, KEY_HEADS, WIDTH)
+    told = dict(sweep.numbers()) | {"qkv": qkv.data_ptr(), "read": out.data_ptr(), "tokens": len(qkv)}
+    program = Program([fused.read((heads, KEY_HEADS, WIDTH), turns, scale)] * LAYERS)
+    for name, number in told.items():
+        program.numbers[:, fused.PLACES_OF[name]] = number
+    program.run(layer, layer + 1)
+    return out
+
+
 def read(lengths: list[tuple[int, int]], layer: int) -> tuple[list[Span], torch.Tensor, torch.Tensor]:
-    """The spans, their qkv as `read` left them, and what the few have read."""
+    """The spans, their qkv as the step left them, and what the few have read."""
     spans = spans_of(lengths)
     qkv = random(spans[-1].end, HEADS + 2 * KEY_HEADS, WIDTH).contiguous()
-    out = torch.zeros(len(qkv), HEADS, WIDTH)
-    Sweep(spans, (HEADS, KEY_HEADS, WIDTH), rotations(), SCALE).read(layer, qkv, out)
-    return spans, qkv, out
+    return spans, qkv, attended(spans, layer, qkv)
+
+
+def gated(both: torch.Tensor) -> torch.Tensor:
+    tokens, width = len(both), both.shape[1] // 2
+    out = torch.empty(tokens, width)
+    told = {"both": both.data_ptr(), "gated": out.data_ptr(), "tokens": tokens, "blocks": pointwise.blocks(tokens)}
+    run(pointwise.gates(width), pointwise.PLACES_OF_GATES, **told)
+    return out
+
+
+def normed(x: torch.Tensor, addend: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    out, epsilon, places = torch.empty_like(x), np.array([1e-5], dtype=np.float32), pointwise.PLACES_OF_NORM
+    tensors = {"x": x, "addend": addend, "normed": out}
+    told = {name: tensor.data_ptr() for name, tensor in tensors.items()}
+    sizes = {"tokens": len(x), "blocks": pointwise.blocks(len(x))}
+    run(pointwise.norm(weight, epsilon), places | {"addend": pointwise.ADDEND}, **told, **sizes)
+    return out
 
 
 @pytest.mark.usefixtures("threads")
@@ -95,16 +132,15 @@ def test_to_the_last_bit_whatever_the_threads_and_whoever_is_beside(threads: int
         span = together[0][number]
         kv = held(*one)
         qkv = random(together[0][-1].end, HEADS + 2 * KEY_HEADS, WIDTH)[span.start : span.end].contiguous()
-        out = torch.zeros(len(qkv), HEADS, WIDTH)
         torch.set_num_threads(1)
-        Sweep([Span(kv, 0, one[1])], (HEADS, KEY_HEADS, WIDTH), rotations(), SCALE).read(1, qkv, out)
+        out = attended([Span(kv, 0, one[1])], 1, qkv)
         torch.set_num_threads(threads)
         assert torch.equal(out, together[2][span.start : span.end])
 
 
 def test_gates_are_sigmoids() -> None:
     both = torch.cat([20 * random(5, 40), torch.tensor([[0.0, -0.0, 90.0, -90.0, 1e-9] * 8])]).contiguous()
-    out = Gates(6, 20)(both)
+    out = gated(both)
     expected = torch.nn.functional.silu(both[:, :20]) * both[:, 20:]
     torch.testing.assert_close(out, expected, rtol=1e-6, atol=1e-7)
 
@@ -114,35 +150,32 @@ def test_gates_are_sigmoids() -> None:
 def test_a_fault_shows_behind_a_gate(fault: float, place: int) -> None:
     both = random(1, 8).contiguous()
     both[0, place] = fault
-    out = Gates(1, 4)(both)
+    out = gated(both)
     assert not out[0, 1].isfinite()
     assert out[0, [0, 2, 3]].isfinite().all()
 
 
 @pytest.mark.usefixtures("threads")
 def test_every_block_of_tokens_is_gated_and_normed() -> None:
-    tokens, width = 3 * TOKENS + 1, 24
+    tokens, width = 3 * BLOCK + 1, 24
     both, x, addend, weight = random(tokens, 2 * width), random(tokens, width), random(tokens, width), random(width)
     sums = x + addend
-    residual, gates = Residual(x.clone(), 1e-5), Gates(tokens, width)
     expected = sums * (sums.square().mean(1, keepdim=True) + 1e-5).rsqrt() * weight
-    torch.testing.assert_close(residual.add(addend, weight), expected, rtol=1e-5, atol=1e-6)
-    again = (sums + addend) * ((sums + addend).square().mean(1, keepdim=True) + 1e-5).rsqrt() * weight
-    torch.testing.assert_close(residual.add(addend, weight), again, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(gates(both), torch.nn.functional.silu(both[:, :width]) * both[:, width:])
+    torch.testing.assert_close(normed(x, addend, weight), expected, rtol=1e-5, atol=1e-6)
+    assert torch.equal(x, sums), "the sum is kept"
+    torch.testing.assert_close(gated(both), torch.nn.functional.silu(both[:, :width]) * both[:, width:])
 
 
 def test_heads_of_an_odd_width_are_the_library_s() -> None:
     spans = spans_of([(3, 1), (0, 2)])
-    assert Sweep(spans, (HEADS, KEY_HEADS, 24), rotations(), SCALE).many == spans
-    assert not Sweep(spans, (HEADS, KEY_HEADS, 32), rotations(), SCALE).many
+    assert Sweep(spans, KEY_HEADS, 24).many == spans
+    assert not Sweep(spans, KEY_HEADS, 32).many
 
 
 @pytest.mark.parametrize("sharing", [1, 2, 4, 5, 8])
 def test_any_number_of_heads_may_share_a_key_head(sharing: int) -> None:
     heads, (span,) = sharing * KEY_HEADS, spans_of([(9, 2)])
     qkv = random(2, heads + 2 * KEY_HEADS, WIDTH).contiguous()
-    out = torch.zeros(2, heads, WIDTH)
-    Sweep([span], (heads, KEY_HEADS, WIDTH), rotations(), SCALE).read(1, qkv, out)
+    out = attended([span], 1, qkv, heads)
     expected = attend(qkv[:, :heads].contiguous(), *span.kv.read(1, span.reach), Attention(SCALE))
     torch.testing.assert_close(out.flatten(1), expected, rtol=1e-5, atol=1e-6)

@@ -1,0 +1,186 @@
+"""The layers of a decoder as one program: what is compiled runs without a word of Python in between.
+
+Products of a library, and its attention for long pieces of a prompt, come between two parts of the program.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from adasd.kernels import products
+from adasd.kernels.products import Matrix
+from adasd.kernels.team import Program, Shared
+from adasd.runtime import fused, pointwise
+from adasd.runtime.attention import Attention, Span, attend
+from adasd.runtime.fused import Sweep
+from adasd.runtime.linear import Product
+
+Step = tuple[Shared, tuple[int, ...]]
+Part = Callable[[], None]
+Places = tuple[list[int], list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One decoder layer. qkv, gate_up: products of several matrices at once."""
+
+    attention_norm: Tensor
+    qkv: Product
+    output: Product
+    feed_forward_norm: Tensor
+    gate_up: Product
+    down: Product
+
+
+class Sizes(NamedTuple):
+    """hidden, between: widths of the residual stream and of the feed-forward layers. heads, key_heads: of `width`."""
+
+    hidden: int
+    between: int
+    heads: int
+    key_heads: int
+    width: int
+
+    def buffers(self) -> dict[str, int]:
+        """What a pass needs room for, a row a token: widths. nothing: zeros, which the first norm adds."""
+        stream = dict.fromkeys(("x", "nothing", "added", "normed"), self.hidden)
+        queries, both = self.heads * self.width, self.heads + 2 * self.key_heads
+        return stream | {"qkv": both * self.width, "read": queries, "both": 2 * self.between, "gated": self.between}
+
+
+class Stack:
+    """From the embedding to the last norm. norm: weight of that. rotations: float32 [positions, width / 2, 2].
+
+    For one thread at a time.
+    """
+
+    def __init__(
+        self, layers: Sequence[Layer], norm: Tensor, sizes: Sizes, epsilon: float, rotations: NDArray[np.float32]
+    ) -> None:
+        self._sizes, self._kind = sizes, Attention(sizes.width**-0.5)
+        self._kept = layers, norm, np.ascontiguousarray(rotations, dtype=np.float32)
+        self._epsilon, self._scale = (np.array([one], dtype=np.float32) for one in (epsilon, self._kind.scale))
+        plan = _Plan()
+        for index, layer in enumerate(layers):
+            self._add(plan, index, layer)
+        self._add_norm(plan, "added", norm)
+        self._program, self._places = Program(plan.steps), plan.places
+        self._brief, self._whole = (list(plan.parts(self._program.run, long)) for long in (False, True))
+        self._buffers = {name: torch.zeros(0) for name in sizes.buffers()}
+        self._rows: dict[str, Tensor] = {}
+        self._many: Sequence[Span] = ()
+        self._tokens = 0
+
+    def read(self, x: Tensor, spans: Sequence[Span]) -> Tensor:
+        """Final hidden states [tokens, hidden], good until the next call; writes the spans' KV.
+
+        x: float32 [tokens, hidden], the embedded tokens of all spans; at least one.
+        """
+        self._fit(len(x))
+        self._rows["x"].copy_(x)
+        sweep = Sweep(spans, self._sizes.key_heads, self._sizes.width)
+        self._many = sweep.many
+        for name, number in sweep.numbers():
+            self._set(name, number)
+        for part in self._whole if sweep.many else self._brief:
+            part()
+        return self._rows["normed"]
+
+    def _add(self, plan: _Plan, index: int, layer: Layer) -> None:
+        heads = self._sizes.heads, self._sizes.key_heads, self._sizes.width
+        self._add_norm(plan, "added" if index else "nothing", layer.attention_norm)
+        self._add_product(plan, layer.qkv, "normed", "qkv")
+        plan.step(fused.read(heads, self._kept[2], self._scale), fused.PLACES_OF)
+        plan.call(partial(self._attend, index), long_only=True)
+        self._add_product(plan, layer.output, "read", "added")
+        self._add_norm(plan, "added", layer.feed_forward_norm)
+        self._add_product(plan, layer.gate_up, "normed", "both")
+        plan.step(pointwise.gates(self._sizes.between), pointwise.PLACES_OF_GATES)
+        self._add_product(plan, layer.down, "gated", "added")
+
+    def _add_norm(self, plan: _Plan, addend: str, weight: Tensor) -> None:
+        plan.step(pointwise.norm(weight, self._epsilon), pointwise.PLACES_OF_NORM | {addend: pointwise.ADDEND})
+
+    def _add_product(self, plan: _Plan, product: Product, source: str, target: str) -> None:
+        if isinstance(product, Matrix) and product.is_whole:
+            plan.step(product.step, {source: products.X, target: products.OUT, "tokens": products.TOKENS})
+        else:
+            plan.call(partial(self._multiply, product, source, target))
+
+    def _multiply(self, product: Product, source: str, target: str) -> None:
+        """By the library; whoever reads the result is told where it is."""
+        out = product(self._rows[source])
+        self._set(target, out.data_ptr())
+        self._rows[target] = out
+
+    def _attend(self, index: int) -> None:
+        """For the spans that the program leaves out, by the library."""
+        heads, _, width = self._sizes[2:]
+        qkv, read = (self._rows[name].view(self._tokens, -1, width) for name in ("qkv", "read"))
+        for span in self._many:
+            queries, kv = qkv[span.start : span.end, :heads], span.kv.read(index, span.reach)
+            read[span.start : span.end] = attend(queries, *kv, self._kind).view(-1, heads, width)
+
+    def _fit(self, tokens: int) -> None:
+        """Have the program work on so many."""
+        if tokens == self._tokens:
+            return
+        self._tokens = tokens
+        self._set("tokens", tokens)
+        self._set("blocks", pointwise.blocks(tokens))
+        for name, width in self._sizes.buffers().items():
+            if len(self._buffers[name]) < tokens * width:
+                self._buffers[name] = torch.zeros(tokens * width)
+            self._rows[name] = self._buffers[name][: tokens * width].view(tokens, width)
+            self._set(name, self._buffers[name].data_ptr())
+
+    def _set(self, name: str, numbers: int | NDArray[np.int64]) -> None:
+        self._program.numbers[self._places[name]] = numbers
+
+
+class _Plan:
+    """What a pass does in turn: steps of a program, and calls between them.
+
+    places: by name, where in the program's numbers it stands: steps, and places in their orders.
+    """
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self.places: dict[str, Places] = defaultdict(lambda: ([], []))
+        self._turns: list[tuple[int | Part, bool]] = []
+
+    def step(self, step: Step, places: dict[str, int]) -> None:
+        for name, place in places.items():
+            steps, columns = self.places[name]
+            steps.append(len(self.steps))
+            columns.append(place)
+        self._turns.append((len(self.steps), False))
+        self.steps.append(step)
+
+    def call(self, part: Part, long_only: bool = False) -> None:
+        """long_only: only in passes that read a long piece."""
+        self._turns.append((part, long_only))
+
+    def parts(self, run: Callable[[int, int], None], long: bool) -> Iterator[Part]:
+        """Calls and runs of steps between them."""
+        first = 0
+        done = 0
+        for turn, long_only in self._turns:
+            if isinstance(turn, int):
+                done = turn + 1
+            elif long or not long_only:
+                if done > first:
+                    yield partial(run, first, done)
+                yield turn
+                first = done
+        if done > first:
+            yield partial(run, first, done)
