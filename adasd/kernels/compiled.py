@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -17,9 +18,19 @@ ARITHMETIC = {"reassoc", "contract", "nsz"}
 """Sums in any one order and fused products, but NaN and infinities as they are: a fault in the logits must show."""
 
 
+def release(package: Path) -> str:
+    """Names all that is compiled here as it is written now.
+
+    numba keeps machine code for as long as the file of its function is unchanged; ours holds functions of other files.
+    """
+    sources = (path.read_bytes() for path in sorted(package.rglob("*.py")))
+    own = [source for source in sources if b"numba" in source or b"kernels.compiled" in source]
+    return blake2b(b"".join(own), digest_size=8).hexdigest()
+
+
 def _keeps() -> bool:
     """Whether what is compiled can be kept, in the folder of the models unless NUMBA_CACHE_DIR names another."""
-    folder = Path(config.CACHE_DIR or cache_folder() / "compiled")
+    folder = Path(config.CACHE_DIR or cache_folder() / "compiled") / release(Path(__file__).parents[1])
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:

@@ -1,0 +1,39 @@
+"""What is kept of compiled functions belongs to the sources it was made from."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from numba.core import config
+
+import adasd
+from adasd.kernels.compiled import KEEPS, release
+
+PACKAGE = Path(adasd.__file__).parent
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(PACKAGE, tmp_path / "adasd"))
+
+
+def test_what_is_kept_lies_with_its_release() -> None:
+    assert KEEPS
+    assert Path(config.CACHE_DIR).name == release(PACKAGE)
+
+
+@pytest.mark.parametrize(
+    "name", ["kernels/tiles.py", "kernels/exponentials.py", "kernels/entries.py", "runtime/fused.py"]
+)
+def test_another_source_is_another_release(package: Path, name: str) -> None:
+    assert release(package) == release(PACKAGE)
+    changed = package / name
+    changed.write_text(changed.read_text() + "# changed\n")
+    assert release(package) != release(PACKAGE)
+
+
+def test_what_is_not_compiled_does_not_matter(package: Path) -> None:
+    (package / "core/errors.py").write_text("# changed\n")
+    assert release(package) == release(PACKAGE)
