@@ -36,6 +36,11 @@ class DeviceThread:
         """Calls accepted and not finished: queued and running."""
         return self._pending
 
+    @property
+    def undisturbed(self) -> bool:
+        """Whether what it runs may go on: no other call waits, and nobody closes it."""
+        return self._pending == 0 and not self._closed
+
     async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The result of `call(*args, **kwargs)`; its exception is raised here.
 

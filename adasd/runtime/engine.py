@@ -112,13 +112,21 @@ class Engine:
         self._gathering.answered()
 
     def _again(self) -> None:
-        """Have the device thread take another step, after whatever else waits for it."""
+        """Have the device thread go on, after whatever else waits for it."""
         try:
-            self._device.post(self._step, self._dropped)
+            self._device.post(self._steps, self._dropped)
         except ServiceUnavailable:
             self._dropped()
 
-    def _step(self) -> None:
+    def _steps(self) -> None:
+        """Step while there are jobs, unless something else waits for the device."""
+        while self._step():
+            if not self._device.undisturbed:
+                self._again()
+                return
+
+    def _step(self) -> bool:
+        """Whether another one is needed."""
         free = time.perf_counter()
         self._gathering.wait(self._replica.batcher.jobs)
         self._begin(free)
@@ -135,9 +143,7 @@ class Engine:
         self._gathering.ended(time.perf_counter() - began)
         with self._lock:
             self._stepping = bool(self._replica.batcher.jobs or self._arrived)
-            going_on = self._stepping
-        if going_on:
-            self._again()
+            return self._stepping
 
     def _begin(self, free: float) -> None:
         """Take what has arrived in hand. free: since when the device is: what others are waited for is no queue."""

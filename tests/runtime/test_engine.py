@@ -71,6 +71,15 @@ async def test_who_no_longer_waits_leaves_the_batch() -> None:
                 await asyncio.sleep(0.001)
 
 
+async def test_other_calls_come_between_two_steps() -> None:
+    held = replica(delay_ms=20)
+    async with DeviceThread() as device:
+        drafting = asyncio.create_task(drafted(Engine(device, held, 8), 1))
+        await asyncio.sleep(0.01)
+        assert await device.run(lambda: held.batcher.passes) < 6
+        assert len(await drafting) == 6
+
+
 async def test_closing_the_device_leaves_nobody_waiting() -> None:
     device = DeviceThread()
     engine = Engine(device, replica(delay_ms=5), 8)
