@@ -1,45 +1,90 @@
-"""The entries of draft rows, compiled for the CPU: the likeliest ids, weighed and rounded, in one pass over a row."""
+"""Draft rows, compiled for the CPU: a row's entropy, and its likeliest ids, weighed and rounded, in one go.
+
+The threads of the products share the rows. Each row goes through the same sums, whoever else is there.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
+import numba
 import numpy as np
 
 from adasd.core.rows import SPARSE_TOTAL
 from adasd.core.types import FloatArray, IntArray
-from adasd.kernels.compiled import compiled
+from adasd.kernels.compiled import as_written, compiled
+from adasd.kernels.loops import BLOCK, peak_of, sums_of
+from adasd.kernels.team import FIRST, ITEMS, Order, Shared, pointer, taken
+
+LOGITS, TEMPERATURE, COLUMNS, FOUND, IDS, WEIGHTS, COUNTS, WIDTH, ROOM = range(FIRST, FIRST + 9)
+"""Places in an order: addresses (COLUMNS may be 0), then sizes."""
 
 
 class Entries(NamedTuple):
-    """Of n rows: places, ascending, and weights that sum to 2^16, int64 [n, k]; how many of the k count, [n]."""
+    """Of n rows. peaks: the largest logit (NaN if there is one); where it is not finite a row has no entries and its
+    entropy means nothing. entropies: in bits. ids, ascending, and weights that sum to 2^16: int64 [n, k], of which
+    the first `counts` count. All others [n].
+    """
 
-    places: IntArray
+    peaks: FloatArray
+    entropies: FloatArray
+    ids: IntArray
     weights: IntArray
     counts: IntArray
 
 
-def entries(logits: Any, peaks: FloatArray, temperature: float, support: int) -> Entries:
-    """Of several equals at the end of what a row has room for the highest ids are kept.
+def entries(logits: Any, temperature: float, support: int, columns: IntArray | None = None) -> Entries:
+    """At most `support` a row; of several equals at the end of that the highest ids are kept.
 
-    logits: float32 or float64 [n, width]. peaks: the largest of each; a row where it is not finite has no entries.
+    logits: float32 or float64 [n, width], in numpy. columns: int64 [width], ascending, the id of each; None: itself.
     """
-    rows, room = len(logits), min(support, logits.shape[1])
-    places, weights = np.zeros((2, rows, room), dtype=np.int64)
-    found = Entries(places, weights, np.zeros(rows, dtype=np.int64))
-    _entries(logits, peaks, temperature, *found)
-    return found
+    rows, width = logits.shape
+    room = min(support, width)
+    given, heat = np.ascontiguousarray(logits), np.array([temperature], dtype=np.float64)
+    found, chosen, counts = np.empty((2, rows)), np.empty((2, rows, room), dtype=np.int64), np.zeros(rows, np.int64)
+    known = None if columns is None else np.ascontiguousarray(columns)
+    addresses = (0 if array is None else array.ctypes.data for array in (given, heat, known, found, *chosen, counts))
+    _FIND[given.dtype.itemsize](Order(rows, *addresses, width, room))
+    return Entries(found[0], found[1], chosen[0], chosen[1], counts)
+
+
+@as_written
+def _share(address: int, logits: Any) -> None:
+    what = numba.carray(pointer(address), ROOM + 1, np.int64)
+    rows, width, room = what[ITEMS], what[WIDTH], what[ROOM]
+    temperature = numba.carray(pointer(what[TEMPERATURE]), 1, np.float64)[0]
+    found = numba.carray(pointer(what[FOUND]), (2, rows), np.float64)
+    ids = numba.carray(pointer(what[IDS]), (rows, room), np.int64)
+    weights = numba.carray(pointer(what[WEIGHTS]), (rows, room), np.int64)
+    counts = numba.carray(pointer(what[COUNTS]), rows, np.int64)
+    columns = numba.carray(pointer(what[COLUMNS]), width, np.int64)
+    row = taken(address)
+    while row < rows:
+        peak = peak_of(logits[row])
+        found[0, row], found[1, row] = peak, np.nan
+        if np.isfinite(peak):
+            found[1, row] = _entropy(logits[row], peak, temperature)
+            _likeliest(logits[row], ids[row])
+            ids[row].sort()
+            counts[row] = _weigh(logits[row], peak, temperature, ids[row], weights[row])
+            if what[COLUMNS] != 0:
+                _name(ids[row, : counts[row]], columns)
+        row = taken(address)
 
 
 @compiled
-def _entries(
-    logits: Any, peaks: FloatArray, temperature: float, places: IntArray, weights: IntArray, counts: IntArray
-) -> None:
-    for i in range(len(logits)):
-        if np.isfinite(peaks[i]):
-            _likeliest(logits[i], places[i])
-            places[i].sort()
-            counts[i] = _weigh(logits[i], peaks[i], temperature, places[i], weights[i])
+def _entropy(row: Any, peak: float, temperature: float) -> float:
+    """In bits, of the mass and the sum of every weight times its logarithm."""
+    parts, scratch = np.empty(-(-len(row) // BLOCK)), np.empty((2, BLOCK))
+    mass, logs = sums_of(row, peak, temperature, parts, scratch, np.empty(BLOCK, np.int64))
+    return max((math.log(mass) - logs / mass) / math.log(2.0), 0.0)
+
+
+@compiled
+def _name(places: IntArray, columns: IntArray) -> None:
+    for j in range(len(places)):
+        places[j] = columns[places[j]]
 
 
 @compiled
@@ -93,3 +138,18 @@ def _weigh(row: Any, peak: float, temperature: float, places: IntArray, weights:
             places[kept], weights[kept] = places[j], upto - before
             before, kept = upto, kept + 1
     return kept
+
+
+@Shared
+def _by_float32(address: int) -> None:
+    what = numba.carray(pointer(address), ROOM + 1, np.int64)
+    _share(address, numba.carray(pointer(what[LOGITS]), (what[ITEMS], what[WIDTH]), np.float32))
+
+
+@Shared
+def _by_float64(address: int) -> None:
+    what = numba.carray(pointer(address), ROOM + 1, np.int64)
+    _share(address, numba.carray(pointer(what[LOGITS]), (what[ITEMS], what[WIDTH]), np.float64))
+
+
+_FIND = {4: _by_float32, 8: _by_float64}

@@ -132,11 +132,12 @@ def _exponentials(x: FloatArray, powers: IntArray) -> None:
 @compiled
 def _peaks(logits: Any, found: FloatArray) -> None:
     for index in range(logits.shape[0]):
-        found[index, 0] = _peak(logits[index])
+        found[index, 0] = peak_of(logits[index])
 
 
 @compiled
-def _peak(row: Any) -> float:
+def peak_of(row: Any) -> float:
+    """The largest logit of a row, NaN if there is one."""
     peak, numbers = row[0], 0
     for i in range(len(row)):
         numbers += row[i] == row[i]
@@ -148,12 +149,12 @@ def _peak(row: Any) -> float:
 def _sums(logits: Any, peaks: FloatArray, temperature: float, found: FloatArray, parts: FloatArray) -> None:
     scratch, powers = np.empty((2, BLOCK)), np.empty(BLOCK, np.int64)
     for index in range(logits.shape[0]):
-        sums = _sums_of(logits[index], peaks[index, 0], temperature, parts[index], scratch, powers)
+        sums = sums_of(logits[index], peaks[index, 0], temperature, parts[index], scratch, powers)
         found[0, index, 0], found[1, index, 0] = sums
 
 
 @compiled
-def _sums_of(
+def sums_of(
     row: Any, peak: float, temperature: float, parts: FloatArray, scratch: FloatArray, powers: IntArray
 ) -> tuple[float, float]:
     """Of all weights, and of every weight times its logarithm. parts: made here. scratch, powers: room for a block."""
@@ -192,8 +193,8 @@ def _whole(address: int) -> None:
     scratch, powers = np.empty((2, BLOCK)), np.empty(BLOCK, np.int64)
     row = taken(address)
     while row < rows:
-        peaks[row] = _peak(logits[row])
-        found[0, row], found[1, row] = _sums_of(logits[row], peaks[row], temperature, parts[row], scratch, powers)
+        peaks[row] = peak_of(logits[row])
+        found[0, row], found[1, row] = sums_of(logits[row], peaks[row], temperature, parts[row], scratch, powers)
         row = taken(address)
 
 

@@ -15,7 +15,7 @@ from adasd.core.errors import InvalidRequest
 from adasd.core.rows import PointRow, SparseRow, dense_row, sparse_rows
 from adasd.core.types import FloatArray, IntArray, Row, SamplingParams
 from adasd.kernels import loops
-from adasd.kernels.entries import entries as entries_of
+from adasd.kernels.entries import entries
 from adasd.kernels.selection import likeliest
 from adasd.kernels.warping import kept_count, log_weights, mass_and_entropy, top_k, uncut, uncuts, warp
 
@@ -84,12 +84,9 @@ def sparse_positions(logits: Tensor, sampling: SamplingParams, support: int, col
 
 def _positions_here(logits: Any, temperature: float, support: int, columns: Columns | None) -> list[Position]:
     """On the CPU, where sampling cuts nothing: each of torch's small operations costs more than its work."""
-    found = loops.whole(logits, temperature)
-    entries = entries_of(logits, found.peaks, temperature, support)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        entropies = np.maximum((np.log(found.masses) - found.logs / found.masses) / math.log(2), 0.0)
-    rows = map(_row, _ids(entries.places, columns), entries.weights, entries.counts.tolist())
-    return [Position(*one) for one in zip(found.peaks.tolist(), entropies.tolist(), rows, strict=True)]
+    found = entries(logits, temperature, support, None if columns is None else columns.ids)
+    rows = map(_row, found.ids, found.weights, found.counts.tolist())
+    return [Position(*one) for one in zip(found.peaks.tolist(), found.entropies.tolist(), rows, strict=True)]
 
 
 def _row(ids: IntArray, weights: IntArray, count: int) -> Row | None:

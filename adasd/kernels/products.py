@@ -110,7 +110,7 @@ def _share(address: int, weight: Any) -> None:
     x = numba.carray(pointer(what[X]), (rows, what[INPUTS]), np.float32)
     out = numba.carray(pointer(what[OUT]), (rows, width), np.float32)
     arrays = (weight, x, scale, out)
-    item = taken(address)
+    item = taken(address) if rows > 0 else what[ITEMS]
     while item < what[ITEMS]:
         first, last = item * what[OUTPUTS], min((item + 1) * what[OUTPUTS], width)
         if rows <= FEW and weight.itemsize > 1:

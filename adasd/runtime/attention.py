@@ -48,6 +48,10 @@ class RaggedBatch:
     def __init__(self, spans: Sequence[Span]) -> None:
         self.spans = spans
 
+    def positions(self) -> list[int]:
+        """Of every token in its own session."""
+        return [position for span in self.spans for position in range(span.kv.length, span.reach)]
+
     def write(self, layer: int, keys: Tensor, values: Tensor) -> None:
         """Store what the row's tokens add to their sessions. keys, values: [key heads, tokens, width]."""
         for span in self.spans:

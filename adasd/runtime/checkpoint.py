@@ -58,7 +58,7 @@ def load_checkpoint(folder: Path, role: Role, options: RuntimeOptions) -> TorchR
     if precision != "float16" and _written_out(model, device, precision, options):
         body: Body = Decoder(model, info.context_length, precision)
         keep_freed_memory()
-        return RaggedRuntime(body, info, device, options.kv_positions or kv_positions(model, device))
+        return RaggedRuntime(body, info, options.kv_positions or kv_positions(model, device))
     placed: Any = model.to(getattr(torch, precision))
     keep_freed_memory()
     return modules_runtime(placed.to(device), info, options)
@@ -96,7 +96,7 @@ def modules_runtime(
     positions = positions or options.kv_positions or kv_positions(model, model.device)
     slots, length = room(positions, info.context_length, SHORT)
     if not _takes_slots(options, slots):
-        return RaggedRuntime(ModuleBody(model), info, model.device, positions)
+        return RaggedRuntime(ModuleBody(model), info, positions)
     if slots < 1:
         raise InvalidRequest(
             f"{positions} positions of KV hold no session of {length}, as static passes need it; set a shorter one",

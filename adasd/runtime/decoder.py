@@ -7,16 +7,16 @@ compared in tests.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding
 from transformers import PreTrainedModel
 
 from adasd.runtime.attention import RaggedBatch
 from adasd.runtime.linear import Precision, product
-from adasd.runtime.stack import Layer, Sizes, Stack
+from adasd.runtime.stack import Layer, Sizes, Stack, Weights
 from adasd.runtime.student import TrimmedHead
 
 ARCHITECTURES = ("llama", "qwen2", "mistral", "trimmed_llama")
@@ -32,7 +32,7 @@ class Decoder:
 
     def __init__(self, model: PreTrainedModel, length: int, precision: Precision) -> None:
         config, untyped = model.config.get_text_config(decoder=True), _untyped(model)
-        body, head = untyped.model, untyped.lm_head
+        body = untyped.model
         self.layer_count = config.num_hidden_layers
         width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         self._sizes = Sizes(
@@ -42,14 +42,15 @@ class Decoder:
             config.num_key_value_heads,
             width,
         )
-        self._embedding, norm = body.embed_tokens.weight.detach(), body.norm.weight.detach()
+        head, self.columns = untyped.lm_head.weight.detach(), None
+        if isinstance(untyped.lm_head, TrimmedHead):
+            self.columns, order = untyped.lm_head.vocab_ids.long().sort()
+            head = head[order]
+        self.width = len(head)
+        embedding, norm = body.embed_tokens.weight.detach().contiguous(), body.norm.weight.detach()
         layers = [self._layer(layer, precision) for layer in body.layers]
-        self._stack = Stack(layers, norm, self._sizes, config.rms_norm_eps, rotations(model, length).numpy())
-        weight, self.columns = head.weight.detach(), None
-        if isinstance(head, TrimmedHead):
-            self.columns, order = head.vocab_ids.long().sort()
-            weight = weight[order]
-        self._head, self.width = product(weight, None, precision), len(weight)
+        weights = Weights(embedding, layers, norm, product(head, None, precision), self.width)
+        self._stack = Stack(weights, self._sizes, config.rms_norm_eps, rotations(model, length).numpy())
 
     def _layer(self, layer: Any, precision: Precision) -> Layer:
         attention, feed_forward = layer.self_attn, layer.mlp
@@ -65,12 +66,9 @@ class Decoder:
             product(*_joined(feed_forward.down_proj), precision),
         )
 
-    def forward(self, ids: Tensor, positions: Tensor, batch: RaggedBatch, rows: Tensor) -> Tensor:
-        """Logits of some of the tokens, [rows, width]; writes the batch's KV. All arguments int64 [n].
-
-        positions: those of the spans, which the KV knows.
-        """
-        return self._head(self._stack.read(embedding(ids, self._embedding), batch.spans)[rows])
+    def forward(self, ids: Sequence[int], batch: RaggedBatch, rows: Sequence[int]) -> Tensor:
+        """Logits of some of the tokens, [rows, width]; writes the batch's KV."""
+        return self._stack.read(ids, batch.spans, rows)
 
 
 def suits(model: PreTrainedModel) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -40,21 +41,25 @@ class ModuleBody:
         """One token, so that attention of a kind we do not know is refused before anybody is served."""
         kv = SessionKV(self.layer_count)
         kv.reserve(1, 1)
-        zero = torch.zeros(1, dtype=torch.int64, device=self._device)
-        self.forward(zero, zero, RaggedBatch([Span(kv, 0, 1)]), zero)
+        self.forward([0], RaggedBatch([Span(kv, 0, 1)]), [0])
 
-    def forward(self, ids: Tensor, positions: Tensor, batch: RaggedBatch, rows: Tensor) -> Tensor:
-        """Logits of some of the tokens, [rows, width]; writes the batch's KV. All arguments int64 [n]."""
+    def forward(self, ids: Sequence[int], batch: RaggedBatch, rows: Sequence[int]) -> Tensor:
+        """Logits of some of the tokens, [rows, width]; writes the batch's KV."""
+        if not ids:
+            return torch.empty(0, self.width, device=self._device)
         read = self._model(
-            input_ids=ids[None],
-            position_ids=positions[None],
+            input_ids=self._on(ids)[None],
+            position_ids=self._on(batch.positions())[None],
             cache=FilingCache(self.layer_count, batch),
             use_cache=True,
-            logits_to_keep=rows,
+            logits_to_keep=self._on(rows),
             ragged=batch,
         )
         logits: Tensor = read.logits[0]
         return logits
+
+    def _on(self, numbers: Sequence[int]) -> Tensor:
+        return torch.tensor(numbers, dtype=torch.int64, device=self._device)
 
 
 def ragged_attention(

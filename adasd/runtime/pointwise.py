@@ -26,11 +26,22 @@ X, ADDEND, WEIGHT, NORMED, EPSILON, TOKENS, WIDTH = range(FIRST, FIRST + 7)
 PLACES_OF_NORM = {"x": X, "normed": NORMED, "tokens": TOKENS, "blocks": ITEMS}
 """What is to be filled in, and ADDEND."""
 
+TABLE, WHICH, CHOSEN, COUNT, CHOSEN_WIDTH = range(FIRST, FIRST + 5)
+"""Places in the order of `choice`, likewise."""
+
 BOTH, OUT, GATED, HALF = range(FIRST, FIRST + 4)
 """Places in the order of `gates`, likewise; GATED are the tokens."""
 
 PLACES_OF_GATES = {"both": BOTH, "gated": OUT, "tokens": GATED, "blocks": ITEMS}
 """What is to be filled in."""
+
+
+def choice(width: int) -> tuple[Shared, tuple[int, ...]]:
+    """A step: some rows of a table, one for each of COUNT numbers. ITEMS are their blocks.
+
+    TABLE: float32 [.., width]. WHICH: int64 [count]. CHOSEN: float32 [count, width].
+    """
+    return _chosen, (0, 0, 0, 0, 0, width)
 
 
 def norm(weight: Tensor, epsilon: Floats) -> tuple[Shared, tuple[int, ...]]:
@@ -54,6 +65,19 @@ def gates(width: int) -> tuple[Shared, tuple[int, ...]]:
 def blocks(tokens: int) -> int:
     """Items of these steps."""
     return -(-tokens // BLOCK)
+
+
+@Shared
+def _chosen(address: int) -> None:
+    what = numba.carray(pointer(address), CHOSEN_WIDTH + 1, np.int64)
+    count, width = what[COUNT], what[CHOSEN_WIDTH]
+    which = numba.carray(pointer(what[WHICH]), count, np.int64)
+    chosen = numba.carray(pointer(what[CHOSEN]), (count, width), np.float32)
+    block = taken(address)
+    while block < what[ITEMS]:
+        for row in range(block * BLOCK, min((block + 1) * BLOCK, count)):
+            chosen[row] = numba.carray(pointer(what[TABLE] + which[row] * width * chosen.itemsize), width, np.float32)
+        block = taken(address)
 
 
 @Shared

@@ -18,13 +18,16 @@ from adasd.runtime.segments import check_batch
 
 
 class Body(Protocol):
-    """Tokens in, logits out. width: of the logits. columns: int64 [width], the id each stands for; None: itself."""
+    """Tokens of all sessions in, logits of some of them out, [rows, width], none of no tokens.
+
+    columns: int64 [width], the id each stands for; None: itself.
+    """
 
     layer_count: int
     width: int
     columns: Tensor | None
 
-    def forward(self, ids: Tensor, positions: Tensor, batch: RaggedBatch, rows: Tensor) -> Tensor: ...
+    def forward(self, ids: Sequence[int], batch: RaggedBatch, rows: Sequence[int]) -> Tensor: ...
 
 
 class RaggedRuntime:
@@ -35,8 +38,8 @@ class RaggedRuntime:
     session at its segment's `base`. kv_positions: positions that may be allocated in all sessions together.
     """
 
-    def __init__(self, body: Body, info: ModelInfo, device: torch.device, kv_positions: int | None = None) -> None:
-        self._body, self._info, self._device = body, info, device
+    def __init__(self, body: Body, info: ModelInfo, kv_positions: int | None = None) -> None:
+        self._body, self._info = body, info
         self._limit = kv_positions
         self._sessions: dict[bytes, SessionKV] = {}
 
@@ -105,22 +108,16 @@ class RaggedRuntime:
         logits = self._pass(batch, kvs)
         for kv, segment in zip(kvs, batch, strict=True):
             kv.length = segment.base + len(segment.ids)
-        return torch.split(logits, [segment.rows for segment in batch])
+        return [logits] if len(batch) == 1 else torch.split(logits, [segment.rows for segment in batch])
 
     def _pass(self, batch: Sequence[Segment], kvs: Sequence[SessionKV]) -> Tensor:
         """Logits of all rows wanted, one session after the other, [rows, width]."""
         ends = list(accumulate(len(segment.ids) for segment in batch))
-        if not ends or not ends[-1]:
-            return torch.empty(0, self._body.width, device=self._device)
         spans = [
             Span(kv, end - len(segment.ids), end)
             for kv, segment, end in zip(kvs, batch, ends, strict=True)
             if segment.ids
         ]
         ids = [token for segment in batch for token in segment.ids]
-        positions = [p for segment in batch for p in range(segment.base, segment.base + len(segment.ids))]
         rows = [row for segment, end in zip(batch, ends, strict=True) for row in range(end - segment.rows, end)]
-        return self._body.forward(self._on(ids), self._on(positions), RaggedBatch(spans), self._on(rows))
-
-    def _on(self, numbers: Sequence[int]) -> Tensor:
-        return torch.tensor(numbers, dtype=torch.int64, device=self._device)
+        return self._body.forward(ids, RaggedBatch(spans), rows)

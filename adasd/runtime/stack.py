@@ -1,4 +1,4 @@
-"""The layers of a decoder as one program: what is compiled runs without a word of Python in between.
+"""A decoder as one program, from ids to logits: what is compiled runs without a word of Python in between.
 
 Products of a library, and its attention for long pieces of a prompt, come between two parts of the program.
 """
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from adasd.kernels import products
 from adasd.kernels.products import Matrix
-from adasd.kernels.team import Program, Shared
+from adasd.kernels.team import ITEMS, Program, Shared
 from adasd.runtime import fused, pointwise
 from adasd.runtime.attention import Attention, Span, attend
 from adasd.runtime.fused import Sweep
@@ -51,55 +51,82 @@ class Sizes(NamedTuple):
     width: int
 
     def buffers(self) -> dict[str, int]:
-        """What a pass needs room for, a row a token: widths. nothing: zeros, which the first norm adds."""
-        stream = dict.fromkeys(("x", "nothing", "added", "normed"), self.hidden)
+        """What a pass needs room for, a row a token: widths. nothing: zeros, which the first norm adds. chosen: what
+        logits are made of."""
+        stream = dict.fromkeys(("x", "nothing", "added", "normed", "chosen"), self.hidden)
         queries, both = self.heads * self.width, self.heads + 2 * self.key_heads
         return stream | {"qkv": both * self.width, "read": queries, "both": 2 * self.between, "gated": self.between}
 
 
-class Stack:
-    """From the embedding to the last norm. norm: weight of that. rotations: float32 [positions, width / 2, 2].
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """embedding: float32 [vocabulary, hidden]. norm: the last one's, [hidden]. head: logits of a hidden state, `width`
+    of them."""
 
-    For one thread at a time.
+    embedding: Tensor
+    layers: Sequence[Layer]
+    norm: Tensor
+    head: Product
+    width: int
+
+
+class Stack:
+    """All of a decoder. rotations: float32 [positions, width / 2, 2]. For one thread at a time.
+
+    Raises IndexError for an id without an embedding.
     """
 
-    def __init__(
-        self, layers: Sequence[Layer], norm: Tensor, sizes: Sizes, epsilon: float, rotations: NDArray[np.float32]
-    ) -> None:
-        self._sizes, self._kind = sizes, Attention(sizes.width**-0.5)
-        self._kept = layers, norm, np.ascontiguousarray(rotations, dtype=np.float32)
+    def __init__(self, weights: Weights, sizes: Sizes, epsilon: float, rotations: NDArray[np.float32]) -> None:
+        assert weights.embedding.dtype == torch.float32, "it is told by its address"
+        assert weights.embedding.is_contiguous(), "likewise"
+        self._weights, self._sizes, self._kind = weights, sizes, Attention(sizes.width**-0.5)
+        self._rotations = np.ascontiguousarray(rotations, dtype=np.float32)
         self._epsilon, self._scale = (np.array([one], dtype=np.float32) for one in (epsilon, self._kind.scale))
-        plan = _Plan()
-        for index, layer in enumerate(layers):
-            self._add(plan, index, layer)
-        self._add_norm(plan, "added", norm)
+        plan = self._planned()
         self._program, self._places = Program(plan.steps), plan.places
         self._brief, self._whole = (list(plan.parts(self._program.run, long)) for long in (False, True))
         self._buffers = {name: torch.zeros(0) for name in sizes.buffers()}
         self._rows: dict[str, Tensor] = {}
         self._many: Sequence[Span] = ()
-        self._tokens = 0
+        self._counts = 0, 0
+        self._set("table", weights.embedding.data_ptr())
 
-    def read(self, x: Tensor, spans: Sequence[Span]) -> Tensor:
-        """Final hidden states [tokens, hidden], good until the next call; writes the spans' KV.
-
-        x: float32 [tokens, hidden], the embedded tokens of all spans; at least one.
-        """
-        self._fit(len(x))
-        self._rows["x"].copy_(x)
-        sweep = Sweep(spans, self._sizes.key_heads, self._sizes.width)
-        self._many = sweep.many
+    def read(self, ids: Sequence[int], spans: Sequence[Span], rows: Sequence[int]) -> Tensor:
+        """Logits of some of the tokens, [rows, width]; writes the spans' KV. ids: of all spans' tokens."""
+        logits = torch.empty(len(rows), self._weights.width)
+        if not ids:
+            return logits
+        numbers, sweep = np.array([*ids, *rows]), Sweep(spans, self._sizes.key_heads, self._sizes.width)
+        if numbers[: len(ids)].min() < 0 or numbers[: len(ids)].max() >= len(self._weights.embedding):
+            raise IndexError(f"an id is not within [0, {len(self._weights.embedding)})")
+        self._fit(len(ids), len(rows))
+        self._set("ids", numbers.ctypes.data)
+        self._set("which", numbers[len(ids) :].ctypes.data)
+        self._set("logits", logits.data_ptr())
         for name, number in sweep.numbers():
             self._set(name, number)
+        self._rows["logits"], self._many = logits, sweep.many
         for part in self._whole if sweep.many else self._brief:
             part()
-        return self._rows["normed"]
+        return self._rows["logits"]
+
+    def _planned(self) -> _Plan:
+        plan, weights, hidden = _Plan(), self._weights, self._sizes.hidden
+        embedded = {"table": pointwise.TABLE, "ids": pointwise.WHICH, "x": pointwise.CHOSEN}
+        plan.step(pointwise.choice(hidden), embedded | {"tokens": pointwise.COUNT, "blocks": ITEMS})
+        for index, layer in enumerate(weights.layers):
+            self._add(plan, index, layer)
+        self._add_norm(plan, "added", weights.norm)
+        chosen = {"normed": pointwise.TABLE, "which": pointwise.WHICH, "chosen": pointwise.CHOSEN}
+        plan.step(pointwise.choice(hidden), chosen | {"rows": pointwise.COUNT, "row blocks": ITEMS})
+        self._add_product(plan, weights.head, "chosen", "logits", "rows")
+        return plan
 
     def _add(self, plan: _Plan, index: int, layer: Layer) -> None:
         heads = self._sizes.heads, self._sizes.key_heads, self._sizes.width
         self._add_norm(plan, "added" if index else "nothing", layer.attention_norm)
         self._add_product(plan, layer.qkv, "normed", "qkv")
-        plan.step(fused.read(heads, self._kept[2], self._scale), fused.PLACES_OF)
+        plan.step(fused.read(heads, self._rotations, self._scale), fused.PLACES_OF)
         plan.call(partial(self._attend, index), long_only=True)
         self._add_product(plan, layer.output, "read", "added")
         self._add_norm(plan, "added", layer.feed_forward_norm)
@@ -110,9 +137,9 @@ class Stack:
     def _add_norm(self, plan: _Plan, addend: str, weight: Tensor) -> None:
         plan.step(pointwise.norm(weight, self._epsilon), pointwise.PLACES_OF_NORM | {addend: pointwise.ADDEND})
 
-    def _add_product(self, plan: _Plan, product: Product, source: str, target: str) -> None:
+    def _add_product(self, plan: _Plan, product: Product, source: str, target: str, count: str = "tokens") -> None:
         if isinstance(product, Matrix) and product.is_whole:
-            plan.step(product.step, {source: products.X, target: products.OUT, "tokens": products.TOKENS})
+            plan.step(product.step, {source: products.X, target: products.OUT, count: products.TOKENS})
         else:
             plan.call(partial(self._multiply, product, source, target))
 
@@ -125,22 +152,25 @@ class Stack:
     def _attend(self, index: int) -> None:
         """For the spans that the program leaves out, by the library."""
         heads, _, width = self._sizes[2:]
-        qkv, read = (self._rows[name].view(self._tokens, -1, width) for name in ("qkv", "read"))
+        qkv, read = (self._rows[name].view(self._counts[0], -1, width) for name in ("qkv", "read"))
         for span in self._many:
             queries, kv = qkv[span.start : span.end, :heads], span.kv.read(index, span.reach)
             read[span.start : span.end] = attend(queries, *kv, self._kind).view(-1, heads, width)
 
-    def _fit(self, tokens: int) -> None:
-        """Have the program work on so many."""
-        if tokens == self._tokens:
+    def _fit(self, tokens: int, rows: int) -> None:
+        """Have the program read so many tokens, and make logits of so many of them."""
+        if (tokens, rows) == self._counts:
             return
-        self._tokens = tokens
-        self._set("tokens", tokens)
-        self._set("blocks", pointwise.blocks(tokens))
+        self._counts = tokens, rows
+        for name, count in (("tokens", tokens), ("rows", rows)):
+            self._set(name, count)
+        for name, count in (("blocks", tokens), ("row blocks", rows)):
+            self._set(name, pointwise.blocks(count))
         for name, width in self._sizes.buffers().items():
             if len(self._buffers[name]) < tokens * width:
                 self._buffers[name] = torch.zeros(tokens * width)
-            self._rows[name] = self._buffers[name][: tokens * width].view(tokens, width)
+            count = rows if name == "chosen" else tokens
+            self._rows[name] = self._buffers[name][: count * width].view(count, width)
             self._set(name, self._buffers[name].data_ptr())
 
     def _set(self, name: str, numbers: int | NDArray[np.int64]) -> None:

@@ -132,7 +132,7 @@ def subject(name: str) -> Subject:
     if kind == "static":
         return torch_subject(network, slotted(architecture))
     body = Decoder(network, CONTEXT, "float32") if kind else ModuleBody(deepcopy(network))
-    return torch_subject(network, RaggedRuntime(body, info(), torch.device("cpu")))
+    return torch_subject(network, RaggedRuntime(body, info()))
 
 
 def slotted(name: str, slots: int = 100) -> SlottedRuntime:
@@ -144,7 +144,7 @@ def slotted(name: str, slots: int = 100) -> SlottedRuntime:
 
 def ragged(name: str, kv_positions: int | None = None) -> RaggedRuntime:
     """The modules of a small model as a runtime."""
-    return RaggedRuntime(ModuleBody(deepcopy(model(name))), info(), torch.device("cpu"), kv_positions)
+    return RaggedRuntime(ModuleBody(deepcopy(model(name))), info(), kv_positions)
 
 
 def torch_subject(network: PreTrainedModel, runtime: RaggedRuntime | SlottedRuntime) -> Subject:

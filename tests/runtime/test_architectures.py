@@ -53,7 +53,7 @@ def test_state_that_cannot_be_rolled_back_is_refused_by_name(build: Any, reason:
 
 def test_a_failed_pass_leaves_the_session_at_its_base() -> None:
     network = deepcopy(model("qwen2"))
-    runtime = RaggedRuntime(ModuleBody(network), info(), torch.device("cpu"))
+    runtime = RaggedRuntime(ModuleBody(network), info())
     runtime.forward([Segment(b"s", 0, [1, 2, 3], 0)])
 
     def fail(*_: object) -> None:

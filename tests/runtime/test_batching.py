@@ -230,7 +230,7 @@ def test_whose_products_depends_on_the_processor(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 def test_logits_depend_on_no_other_session(precision: Any) -> None:
     """To the last bit, in company or alone: the same seed gives the same text whatever the batch."""
-    runtime = RaggedRuntime(Decoder(model("llama"), CONTEXT, precision), info(), torch.device("cpu"))
+    runtime = RaggedRuntime(Decoder(model("llama"), CONTEXT, precision), info())
     texts = [ids(20 + 3 * i, i) for i in range(6)]
     together = runtime.forward([Segment(bytes([i]), 0, text, 4) for i, text in enumerate(texts)])
     for i, text in enumerate(texts):

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.context import Context
@@ -110,7 +109,7 @@ def test_the_length_may_cut_a_text_short() -> None:
 
 def test_a_trimmed_head_without_the_tokens_that_may_come_drafts_up_to_there() -> None:
     """The student's head lacks every second id: its blocks end before one of those, and the text is the target's."""
-    student = RaggedRuntime(Decoder(model("student"), CONTEXT, "float32"), info(), torch.device("cpu"))
+    student = RaggedRuntime(Decoder(model("student"), CONTEXT, "float32"), info())
     assert student.columns is not None
     known = student.columns.numpy()
     missing = np.setdiff1d(np.arange(1, VOCABULARY), known)[:2].tolist()

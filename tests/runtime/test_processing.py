@@ -44,7 +44,7 @@ def toys(eos_bias: float = 2.0) -> LocalPair:
 def networks() -> LocalPair:
     """A target, and a draft with a trimmed head."""
     target = ragged("llama")
-    student = RaggedRuntime(Decoder(model("student"), CONTEXT, "float32"), info(), torch.device("cpu"))
+    student = RaggedRuntime(Decoder(model("student"), CONTEXT, "float32"), info())
     assert student.columns is not None
     kernels = DeviceKernels(16, Columns(student.columns.numpy(), VOCABULARY))
     return LocalPair(Replica(student, kernels), Replica(target, DeviceKernels()))

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.context import context_hash
@@ -190,7 +189,7 @@ def test_nan_names_the_side_it_came_from() -> None:
 def test_a_forward_that_failed_leaves_no_trace() -> None:
     """The pass dies in the second layer, when the first has read already; the same message then works."""
     network = deepcopy(model("llama"))
-    replica = Replica(RaggedRuntime(ModuleBody(network), info(), torch.device("cpu")), DeviceKernels(None))
+    replica = Replica(RaggedRuntime(ModuleBody(network), info()), DeviceKernels(None))
     expected = verify(llama(), delta([*PROMPT, 8, 9]), Draft())
     verify(replica, delta(PROMPT), Draft())
 

@@ -12,9 +12,9 @@ from adasd.runtime.attention import Attention, Span, attend
 from adasd.runtime.fused import SOME
 from adasd.runtime.kv import SessionKV
 from adasd.runtime.linear import Plain, Product
-from adasd.runtime.stack import Layer, Sizes, Stack
+from adasd.runtime.stack import Layer, Sizes, Stack, Weights
 
-LAYERS, EPSILON = 3, 1e-5
+LAYERS, EPSILON, VOCABULARY = 3, 1e-5, 90
 EVEN, ODD = Sizes(48, 32, 3, 1, 16), Sizes(20, 12, 2, 1, 10)
 """Rows of ODD widths are padded for the loops, its heads left to the library."""
 PASSES = [(0, 5), (2, 8), (10, 1), (11, 1), (12, SOME + 9), (21 + SOME, 2), (3, 4)]
@@ -23,10 +23,6 @@ PASSES = [(0, 5), (2, 8), (10, 1), (11, 1), (12, SOME + 9), (21 + SOME, 2), (3, 
 
 def random(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
-
-
-def loops(weight: Tensor, bias: Tensor) -> Product:
-    return Matrix(weight, bias=bias)
 
 
 class Reference:
@@ -44,33 +40,38 @@ class Reference:
         self.weights = [[random(*shape) / shape[1] ** 0.5 + 0.01 * n for shape in shapes] for n in range(LAYERS)]
         self.biases = [[random(shape[0]) for shape in shapes] for _ in range(LAYERS)]
         self.norms = [(1 + random(sizes.hidden) / 9, 1 - random(sizes.hidden) / 9) for _ in range(LAYERS)]
-        self.norm = 2 + random(sizes.hidden)
+        self.embedding, self.norm = random(VOCABULARY, sizes.hidden), 2 + random(sizes.hidden)
+        self.head, self.head_bias = random(71, sizes.hidden) / sizes.hidden**0.5, random(71)
         angles = torch.arange(256)[:, None] * 0.5 ** torch.arange(sizes.width // 2)
         self.rotations = torch.stack([angles.cos(), angles.sin()], -1)
 
-    def layers(self, library: str) -> list[Layer]:
-        """library: the products that are torch's, by their letters: q, o, g, d."""
+    def stack(self, library: str) -> Stack:
+        """library: the products that are torch's, by their letters: q, o, g, d, and h of the head."""
+
+        def product(letter: str, weight: Tensor, bias: Tensor) -> Product:
+            return Plain(weight, bias) if letter in library else Matrix(weight, bias=bias)
+
         made = [
-            [
-                Plain(weight, bias) if letter in library else loops(weight, bias)
-                for letter, weight, bias in zip("qogd", *both, strict=True)
-            ]
+            [product(*one) for one in zip("qogd", *both, strict=True)]
             for both in zip(self.weights, self.biases, strict=True)
         ]
-        return [
+        layers = [
             Layer(norms[0], qkv, output, norms[1], gate_up, down)
             for norms, (qkv, output, gate_up, down) in zip(self.norms, made, strict=True)
         ]
+        weights = Weights(self.embedding, layers, self.norm, product("h", self.head, self.head_bias), len(self.head))
+        return Stack(weights, self.sizes, EPSILON, self.rotations.numpy())
 
-    def __call__(self, x: Tensor, start: int, kv: SessionKV) -> Tensor:
-        kv.length = start
+    def __call__(self, ids: list[int], start: int, kv: SessionKV) -> Tensor:
+        """Logits of all."""
+        x, kv.length = self.embedding[ids], start
         for index in range(LAYERS):
             (qkv, output, gate_up, down), biases = self.weights[index], self.biases[index]
             heads = linear(self._normed(x, self.norms[index][0]), qkv, biases[0]).view(len(x), -1, self.sizes.width)
             x = x + linear(self._read(index, heads, start, kv), output, biases[1])
             gate, up = linear(self._normed(x, self.norms[index][1]), gate_up, biases[2]).chunk(2, 1)
             x = x + linear(silu(gate) * up, down, biases[3])
-        return self._normed(x, self.norm)
+        return linear(self._normed(x, self.norm), self.head, self.head_bias)
 
     def _read(self, index: int, heads: Tensor, start: int, kv: SessionKV) -> Tensor:
         turns = torch.view_as_complex(self.rotations[start : start + len(heads)])[:, None]
@@ -90,28 +91,51 @@ def empty() -> SessionKV:
     return kv
 
 
+def some(count: int, number: int) -> list[int]:
+    return torch.randint(VOCABULARY, (count,), generator=torch.Generator().manual_seed(number)).tolist()
+
+
 @pytest.mark.parametrize("sizes", [EVEN, ODD])
-@pytest.mark.parametrize("library", ["", "qogd", "q", "o", "g", "d", "od"])
+@pytest.mark.parametrize("library", ["", "qogdh", "q", "o", "g", "d", "odh"])
 def test_passes_are_those_of_torch_s_operations(sizes: Sizes, library: str) -> None:
     reference = Reference(sizes)
-    stack = Stack(reference.layers(library), reference.norm, sizes, EPSILON, reference.rotations.numpy())
-    own, other = empty(), empty()
+    stack, own, other = reference.stack(library), empty(), empty()
     for number, (start, tokens) in enumerate(PASSES):
-        x = random(tokens, sizes.hidden) + number
-        own.length = start
-        out = stack.read(x.clone(), [Span(own, 0, tokens)]).clone()
-        torch.testing.assert_close(out, reference(x, start, other), rtol=1e-4, atol=1e-4)
+        ids, own.length = some(tokens, number), start
+        expected = reference(ids, start, other)
+        for rows in ([*range(tokens)], [tokens - 1], [], [tokens - 1, 0]):
+            out = stack.read(ids, [Span(own, 0, tokens)], rows)
+            torch.testing.assert_close(out, expected[rows], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("library", ["", "qogd"])
+@pytest.mark.parametrize("library", ["", "qogdh"])
 def test_sessions_of_a_pass_are_told_apart(library: str) -> None:
     reference = Reference(EVEN)
-    stack = Stack(reference.layers(library), reference.norm, EVEN, EPSILON, reference.rotations.numpy())
     lengths = [3, SOME + 1, 1, 8]
     ends = torch.tensor(lengths).cumsum(0).tolist()
-    x, kvs = random(ends[-1], EVEN.hidden), [empty() for _ in lengths]
+    ids, kvs = some(ends[-1], 0), [empty() for _ in lengths]
     spans = [Span(kv, end - length, end) for kv, end, length in zip(kvs, ends, lengths, strict=True)]
-    out = stack.read(x, spans)
+    out = reference.stack(library).read(ids, spans, range(ends[-1]))
     for span in spans:
-        expected = reference(x[span.start : span.end], 0, empty())
+        expected = reference(ids[span.start : span.end], 0, empty())
         torch.testing.assert_close(out[span.start : span.end], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_logits_are_kept_whatever_is_read_after_them() -> None:
+    stack, kv = Reference(EVEN).stack(""), empty()
+    first = stack.read([1, 2], [Span(kv, 0, 2)], [1])
+    kept = first.clone()
+    stack.read([3, 4], [Span(kv, 0, 2)], [1])
+    assert torch.equal(first, kept)
+
+
+def test_of_no_tokens_there_are_no_logits() -> None:
+    assert Reference(EVEN).stack("").read([], [], []).shape == (0, 71)
+
+
+@pytest.mark.parametrize("unknown", [-1, VOCABULARY])
+def test_an_id_without_embedding_is_refused(unknown: int) -> None:
+    stack, kv = Reference(EVEN).stack(""), empty()
+    with pytest.raises(IndexError):
+        stack.read([1, unknown], [Span(kv, 0, 2)], [1])
+    assert stack.read([1, 2], [Span(kv, 0, 2)], [1]).isfinite().all()
