@@ -26,7 +26,8 @@ from adasd.runtime.linear import Product
 
 Step = tuple[Shared, tuple[int, ...]]
 Part = Callable[[], None]
-Places = tuple[list[int], list[int]]
+Places = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""Steps, and where in the order of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class Stack:
         self._rotations = np.ascontiguousarray(rotations, dtype=np.float32)
         self._epsilon, self._scale = (np.array([one], dtype=np.float32) for one in (epsilon, self._kind.scale))
         plan = self._planned()
-        self._program, self._places = Program(plan.steps), plan.places
+        self._program, self._places = Program(plan.steps), plan.arrays()
         self._brief, self._whole = (list(plan.parts(self._program.run, long)) for long in (False, True))
         self._buffers = {name: torch.zeros(0) for name in sizes.buffers()}
         self._rows: dict[str, Tensor] = {}
@@ -146,6 +147,7 @@ class Stack:
     def _multiply(self, product: Product, source: str, target: str) -> None:
         """By the library; whoever reads the result is told where it is."""
         out = product(self._rows[source])
+        assert out.is_contiguous(), "it is told by its address"
         self._set(target, out.data_ptr())
         self._rows[target] = out
 
@@ -174,27 +176,30 @@ class Stack:
             self._set(name, self._buffers[name].data_ptr())
 
     def _set(self, name: str, numbers: int | NDArray[np.int64]) -> None:
-        self._program.numbers[self._places[name]] = numbers
+        """Wherever it is asked for, which may be nowhere: products of the library ask for nothing."""
+        if (places := self._places.get(name)) is not None:
+            self._program.numbers[places] = numbers
 
 
 class _Plan:
-    """What a pass does in turn: steps of a program, and calls between them.
-
-    places: by name, where in the program's numbers it stands: steps, and places in their orders.
-    """
+    """What a pass does in turn: steps of a program, and calls between them."""
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
-        self.places: dict[str, Places] = defaultdict(lambda: ([], []))
+        self._places: dict[str, list[tuple[int, int]]] = defaultdict(list)
         self._turns: list[tuple[int | Part, bool]] = []
 
     def step(self, step: Step, places: dict[str, int]) -> None:
+        """places: in its order, of what is to be filled in, by name."""
         for name, place in places.items():
-            steps, columns = self.places[name]
-            steps.append(len(self.steps))
-            columns.append(place)
+            self._places[name].append((len(self.steps), place))
         self._turns.append((len(self.steps), False))
         self.steps.append(step)
+
+    def arrays(self) -> dict[str, Places]:
+        """Where in the program's numbers everything stands that is to be filled in, by name."""
+        arrays = ((name, np.array(places).T) for name, places in self._places.items())
+        return {name: (steps, columns) for name, (steps, columns) in arrays}
 
     def call(self, part: Part, long_only: bool = False) -> None:
         """long_only: only in passes that read a long piece."""
@@ -202,8 +207,7 @@ class _Plan:
 
     def parts(self, run: Callable[[int, int], None], long: bool) -> Iterator[Part]:
         """Calls and runs of steps between them."""
-        first = 0
-        done = 0
+        first = done = 0
         for turn, long_only in self._turns:
             if isinstance(turn, int):
                 done = turn + 1
