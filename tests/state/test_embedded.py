@@ -31,7 +31,8 @@ from tests.state.conftest import OpenStore
 from tests.state.sessions import EMPTY_STATE, a_round, new_record
 
 PARENT = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests may ignore it
 from adasd.state.embedded import EmbeddedRedis
 redis = EmbeddedRedis()
 redis.start()
