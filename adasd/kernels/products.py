@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from adasd.kernels.compiled import as_written
-from adasd.kernels.team import FIRST, ITEMS, Order, Shared, pointer, taken
+from adasd.kernels.team import FIRST, ITEMS, Order, Shared, Step, pointer, taken
 from adasd.kernels.tiles import STEP, tile
 
 LEAST, MOST, SHARES = 12, 96, 4
@@ -68,7 +68,7 @@ class Matrix:
         return self._inputs == self._weight.shape[1]
 
     @property
-    def step(self) -> tuple[Shared, tuple[int, ...]]:
+    def step(self) -> Step:
         """For a program; X, OUT and TOKENS are to be filled in. The matrix must outlive it."""
         outputs = _outputs(self._width, torch.get_num_threads())
         bias = 0 if self._bias is None else self._bias.data_ptr()

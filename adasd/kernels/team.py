@@ -82,15 +82,18 @@ class Shared:
             _parallel(self.address, order.address, threads, 0)
 
 
+Step = tuple[Shared, tuple[int, ...]]
+"""A work, and its order's numbers from ITEMS on."""
+
+
 class Program:
     """Works that follow one another without a word of Python in between: all threads have done one before the next
     begins.
 
-    steps: each work with its order's numbers, from ITEMS on. numbers: int64 [steps, ..], the orders themselves, which
-    may be changed between two runs. For one thread at a time.
+    numbers: int64 [steps, ..], the orders themselves, which may be changed between two runs. For one thread at a time.
     """
 
-    def __init__(self, steps: Sequence[tuple[Shared, Sequence[int]]]) -> None:
+    def __init__(self, steps: Sequence[Step]) -> None:
         longest = max((len(own) for _, own in steps), default=0)
         self.numbers = np.zeros((len(steps), ITEMS + longest), dtype=np.int64)
         for row, (_, own) in zip(self.numbers, steps, strict=True):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from adasd.kernels.compiled import as_written, compiled
 from adasd.kernels.exponentials import exponentials
 from adasd.kernels.products import multiply
-from adasd.kernels.team import FIRST, ITEMS, Shared, pointer, taken
+from adasd.kernels.team import FIRST, ITEMS, Shared, Step, pointer, taken
 from adasd.kernels.tiles import LANES, STEP, mixture
 from adasd.runtime.attention import Span
 
@@ -37,7 +37,7 @@ PLACES_OF = {"qkv": QKV, "read": OUT, "kv": BUFFERS, "places": PLACES, "tokens":
 """What is to be filled in."""
 
 
-def read(heads: tuple[int, int, int], rotations: Floats, scale: Floats) -> tuple[Shared, tuple[int, ...]]:
+def read(heads: tuple[int, int, int], rotations: Floats, scale: Floats) -> Step:
     """A step: turn queries and keys by their positions in place, store keys and values, attend for all but the `many`.
 
     heads: (heads, key heads, width). rotations: [positions, width / 2, 2], cos and sin. scale: of the products, [1].

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from adasd.kernels.compiled import compiled
 from adasd.kernels.exponentials import exponentials
-from adasd.kernels.team import FIRST, ITEMS, Shared, pointer, taken
+from adasd.kernels.team import FIRST, ITEMS, Shared, Step, pointer, taken
 
 BLOCK = 16
 """Tokens that a thread takes at a time."""
@@ -36,7 +36,7 @@ PLACES_OF_GATES = {"both": BOTH, "gated": OUT, "tokens": GATED, "blocks": ITEMS}
 """What is to be filled in."""
 
 
-def choice(width: int) -> tuple[Shared, tuple[int, ...]]:
+def choice(width: int) -> Step:
     """A step: some rows of a table, one for each of COUNT numbers. ITEMS are their blocks.
 
     TABLE: float32 [.., width]. WHICH: int64 [count]. CHOSEN: float32 [count, width].
@@ -44,7 +44,7 @@ def choice(width: int) -> tuple[Shared, tuple[int, ...]]:
     return _chosen, (0, 0, 0, 0, 0, width)
 
 
-def norm(weight: Tensor, epsilon: Floats) -> tuple[Shared, tuple[int, ...]]:
+def norm(weight: Tensor, epsilon: Floats) -> Step:
     """A step: x += addend, then RMSNorm of it. weight: float32 [width]. epsilon: [1]. Both must outlive the program.
 
     x, addend and normed: float32 [tokens, width].
@@ -54,7 +54,7 @@ def norm(weight: Tensor, epsilon: Floats) -> tuple[Shared, tuple[int, ...]]:
     return _add_normed, (0, 0, 0, weight.data_ptr(), 0, epsilon.ctypes.data, 0, len(weight))
 
 
-def gates(width: int) -> tuple[Shared, tuple[int, ...]]:
+def gates(width: int) -> Step:
     """A step: SiLU of the first half of every row, times the second.
 
     both: float32 [tokens, 2 width]. gated: [tokens, width].

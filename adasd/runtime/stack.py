@@ -18,13 +18,12 @@ from torch import Tensor
 
 from adasd.kernels import products
 from adasd.kernels.products import Matrix
-from adasd.kernels.team import ITEMS, Program, Shared
+from adasd.kernels.team import ITEMS, Program, Step
 from adasd.runtime import fused, pointwise
 from adasd.runtime.attention import Attention, Span, attend
 from adasd.runtime.fused import Sweep
 from adasd.runtime.linear import Product
 
-Step = tuple[Shared, tuple[int, ...]]
 Part = Callable[[], None]
 Places = tuple[NDArray[np.int64], NDArray[np.int64]]
 """Steps, and where in the order of each."""

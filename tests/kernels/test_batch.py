@@ -21,6 +21,7 @@ from adasd.core.types import FloatArray, Row, SamplingParams
 from adasd.kernels.device import DeviceKernels
 from adasd.kernels.positions import Columns
 from tests.kernels.backends import Backend, block
+from tests.threads import threads_of_torch
 
 INF, NAN = math.inf, math.nan
 VOCABULARY = 1400
@@ -119,10 +120,8 @@ def test_a_block_does_not_depend_on_its_batch(backend: Backend, dtype: torch.dty
 
 @pytest.fixture(params=[1, 2], ids=lambda count: f"{count} threads")
 def threads(request: pytest.FixtureRequest) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield
-    torch.set_num_threads(before)
+    with threads_of_torch(request.param):
+        yield
 
 
 @pytest.mark.usefixtures("threads")

@@ -7,21 +7,19 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-import torch
 
 from adasd.core.host import HostKernels
 from adasd.core.types import FloatArray, SamplingParams
 from adasd.kernels.entries import Entries, entries
+from tests.threads import threads_of_torch
 
 SAMPLING = SamplingParams(temperature=0.7)
 
 
 @pytest.fixture(params=[1, 2, 3], autouse=True)
 def threads(request: pytest.FixtureRequest) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield
-    torch.set_num_threads(before)
+    with threads_of_torch(request.param):
+        yield
 
 
 def rows(count: int, width: int) -> FloatArray:

@@ -12,6 +12,7 @@ from adasd.core.rows import PointRow, dense_row, sparse_row
 from adasd.core.types import Row, SamplingParams
 from adasd.kernels import loops
 from adasd.kernels.warping import Warped, mass_and_entropy, warp
+from tests.threads import threads_of_torch
 
 WIDTHS = [1, 5, loops.BLOCK - 1, loops.BLOCK, loops.BLOCK + 1, 3000]
 SAMPLINGS = [
@@ -111,12 +112,8 @@ def test_rows_that_threads_share_are_summed_as_one_alone(width: int, threads: in
     """To the last bit, however they lie in memory; a row with a fault in it tells, and spoils no other."""
     logits = torch.cat([rows_of(width), rows_of(width) + 1.0, torch.full((1, width), -math.inf)])
     logits[4, -1] = math.nan
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
+    with threads_of_torch(threads):
         together = [loops.whole(given, 0.7) for given in (logits.numpy(), np.asfortranarray(logits.numpy()))]
-    finally:
-        torch.set_num_threads(before)
     for row in (0, 1, 2, 3, 5):
         alone = loops.whole(logits[row : row + 1].numpy(), 0.7)
         for found in together:

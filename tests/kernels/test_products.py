@@ -9,6 +9,7 @@ import torch
 
 from adasd.kernels import team
 from adasd.kernels.products import FEW, MOST, ROWS, Matrix
+from tests.threads import threads_of_torch
 
 SHAPES = [(1, 1), (5, 3), (4, 16), (MOST, 64), (MOST + 1, 100), (5 * MOST - 1, 577)]
 """Outputs and inputs."""
@@ -16,10 +17,8 @@ SHAPES = [(1, 1), (5, 3), (4, 16), (MOST, 64), (MOST + 1, 100), (5 * MOST - 1, 5
 
 @pytest.fixture(params=[1, 2, 5], autouse=True)
 def threads(request: pytest.FixtureRequest) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield
-    torch.set_num_threads(before)
+    with threads_of_torch(request.param):
+        yield
 
 
 def random(*shape: int) -> torch.Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numba
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from adasd.kernels import team
 from adasd.kernels.team import FIRST, ITEMS, Order, Program, Shared, pointer, taken
+from tests.threads import threads_of_torch
 
 
 @Shared
@@ -24,13 +24,6 @@ def _add_one(address: int) -> None:
         for _ in range(1000):  # long enough for another thread to come by
             counts[item] += 1
         item = taken(address)
-
-
-@pytest.fixture
-def threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 @Shared
@@ -53,12 +46,11 @@ def counted(items: int, times: int) -> NDArray[np.int64]:
     return counts
 
 
-@pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("number", [1, 2, 5])
 @pytest.mark.parametrize("items", [0, 1, 3, 200])
 def test_every_item_is_taken_once(items: int, number: int) -> None:
-    torch.set_num_threads(number)
-    assert (counted(items, 50) == 50_000).all()
+    with threads_of_torch(number):
+        assert (counted(items, 50) == 50_000).all()
 
 
 def test_without_openmp_the_caller_does_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,17 +77,16 @@ def chained(steps: int, runs: list[tuple[int, int]]) -> NDArray[np.int64]:
     return numbers
 
 
-@pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("number", [1, 2, 5])
 @pytest.mark.parametrize("runs", [[(0, 30)], [(0, 7), (7, 8), (8, 30)], [(0, 12)], []])
 def test_a_step_begins_when_all_threads_have_done_the_one_before(number: int, runs: list[tuple[int, int]]) -> None:
-    torch.set_num_threads(number)
     done = runs[-1][1] if runs else 0
     expected = [np.arange(40)]
     for _ in range(done):
         expected.append(expected[-1].sum() % 1000 + np.arange(40))
     expected += [np.zeros(40, dtype=np.int64)] * (30 - done)
-    assert (chained(30, runs) == expected).all()
+    with threads_of_torch(number):
+        assert (chained(30, runs) == expected).all()
 
 
 def test_without_openmp_the_caller_runs_the_program(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from adasd.kernels.team import Program
+from adasd.kernels.team import Program, Step
 from adasd.runtime import fused, pointwise
 from adasd.runtime.attention import Attention, Span, attend
 from adasd.runtime.fused import FEW, REACH, SOME, Sweep
 from adasd.runtime.kv import SessionKV
 from adasd.runtime.pointwise import BLOCK
-from adasd.runtime.stack import Step
+from tests.threads import threads_of_torch
 
 HEADS, KEY_HEADS, WIDTH, LAYERS = 6, 2, 48, 2
 SCALE = WIDTH**-0.5
@@ -25,11 +25,9 @@ MANY = [(5, SOME + 1), (REACH // SOME, SOME)]
 
 
 @pytest.fixture(params=[1, 2, 3])
-def threads(request: pytest.FixtureRequest) -> Iterator[int]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
+def threads(request: pytest.FixtureRequest) -> Iterator[None]:
+    with threads_of_torch(request.param):
+        yield
 
 
 def random(*shape: int) -> torch.Tensor:
@@ -126,15 +124,15 @@ def test_positions_turn_queries_and_keys_and_leave_values() -> None:
     assert spans[0].kv.length == 3, "whoever runs the pass moves it"
 
 
-def test_to_the_last_bit_whatever_the_threads_and_whoever_is_beside(threads: int) -> None:
+@pytest.mark.usefixtures("threads")
+def test_to_the_last_bit_whatever_the_threads_and_whoever_is_beside() -> None:
     together = read(LENGTHS, 1)
     for number, one in enumerate(LENGTHS):
         span = together[0][number]
         kv = held(*one)
         qkv = random(together[0][-1].end, HEADS + 2 * KEY_HEADS, WIDTH)[span.start : span.end].contiguous()
-        torch.set_num_threads(1)
-        out = attended([Span(kv, 0, one[1])], 1, qkv)
-        torch.set_num_threads(threads)
+        with threads_of_torch(1):
+            out = attended([Span(kv, 0, one[1])], 1, qkv)
         assert torch.equal(out, together[2][span.start : span.end])
 
 
