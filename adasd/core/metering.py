@@ -69,8 +69,8 @@ class Observation:
 
     commit: by which the store held up the next block. drafting: until the candidates were there; None if that says
     nothing. work: of which the drafter's own. steps: in so many passes; 0 where they were not the usual ones, because
-    it was catching up. sessions, rows: in the target's pass, whoever's; rows None: this round's own. running: sessions
-    that take turns at one computer, in whichever passes; None where passes do not wait for one another. copied: the
+    it was catching up. sessions, rows: in the target's pass, whoever's; rows None: this round's own. running: known to
+    take turns at one computer, in whichever passes; None where passes do not wait for one another. copied: the
     candidates needed no drafter. served: sessions in the drafter's passes. read: ids that it had to read first.
     """
 
@@ -98,9 +98,9 @@ class CostMeter:
     by all rows of a pass. A pass is shared: a block costs what it costs if all its sessions draft alike, for candidates
     that only one of them reckons up delay the others as well. sessions: in a pass, of late. Where they take turns, that
     is how many of them there are, for without a drafter they keep step; sessions that draft come apart, and those
-    that are `together` in a pass of theirs wait for the passes of the others. draft, served: a step of the drafter's
-    and whom it serves. reading, prompts: an id that the drafter catches up with, and one of a prompt that the target
-    reads.
+    that are `together` in a pass of theirs wait for the passes of the others. strangers: sessions in a pass beyond
+    those known to take turns. draft, served: a step of the drafter's and whom it serves. reading, prompts: an id that
+    the drafter catches up with, and one of a prompt that the target reads.
     """
 
     prior: CostProfile = NOMINAL
@@ -111,6 +111,7 @@ class CostMeter:
     commit: Average = UNSEEN
     sessions: Average = UNSEEN
     together: Average = UNSEEN
+    strangers: Average = UNSEEN
     served: Average = UNSEEN
     reading: Average = UNSEEN
     prompts: Average = UNSEEN
@@ -155,6 +156,7 @@ class CostMeter:
             commit=self.commit.add(seen.commit, HORIZON),
             sessions=self.sessions.add(max(sharing, seen.running or 0.0), horizon),
             together=self.together.add(sharing, horizon) if apart else self.together.aged(memory),
+            strangers=self.strangers.add(max(0.0, sharing - (seen.running or 0.0)), horizon),
             turns=turns,
         )
 
@@ -169,12 +171,14 @@ class CostMeter:
         aged = ((rows, average.aged(memory)) for rows, average in self.shape.items())
         return {rows: average for rows, average in aged if average.weight > FORGOTTEN}
 
-    def profile(self, apart: float = 0.0) -> CostProfile:
+    def profile(self, apart: float = 0.0, known: int | None = None) -> CostProfile:
         """The costs now. apart: what a block with candidates costs beyond its passes, which rounds without them, taken
-        together, do not, and neither does a block that begins such a run.
+        together, do not, and neither does a block that begins such a run. known: sessions of now that take turns, as
+        far as they are known; None where an average is all that there is.
         """
-        running = round(self.sessions.otherwise(1.0))
-        together = min(running, max(1, round(self.together.otherwise(running))))
+        usual = self.sessions.otherwise(1.0)
+        running = max(1, round(usual if known is None else known + self.strangers.otherwise(0.0)))
+        together = max(1, round(running * min(1.0, self.together.otherwise(usual) / usual)))
         copied = self._copied_table(running)
         return CostProfile(
             version="live",

@@ -50,7 +50,9 @@ class LiveCosts:
     rounds without candidates are taken at once.
 
     Many streams weigh the same costs: they are worked out once in REFRESH_ROUNDS of theirs, and once in
-    REFRESH_SECONDS. What rounds took is put down when it comes, and reckoned with once no block waits for that.
+    REFRESH_SECONDS. What rounds took is put down when it comes, and reckoned with once no block waits for that. On
+    shared cores a load that comes or goes counts from the next block on: rounds that show it would come too late for
+    sixteen sessions that begin at once, each with a prompt for the drafter to read while all others wait.
     """
 
     def __init__(self, prior: CostProfile = NOMINAL, shared_cores: bool = False, runs: RunLength | None = None) -> None:
@@ -60,6 +62,7 @@ class LiveCosts:
         self._seen: list[Observation] = []
         self._added, self._due = 0, 0.0
         self.running, self.runs_ahead = 0, False
+        self._load = 0  # sessions for which the profile was worked out
 
     def told(self, target: ModelInfo | None, draft: ModelInfo | None) -> None:
         """What passes took where the models run, before the first request: better than a guess, no better than what an
@@ -96,11 +99,17 @@ class LiveCosts:
         for one in seen:
             self._meter = self._meter.after(one)
         if self._added >= REFRESH_ROUNDS or (self._added and time.monotonic() >= self._due):
-            self._profile, self._added = self._meter.profile(self.runs.apart()), 0
-            self._due = time.monotonic() + REFRESH_SECONDS
+            self._work_out()
+
+    def _work_out(self) -> None:
+        self._load = self.running
+        self._profile = self._meter.profile(self.runs.apart(), self._load if self.shared_cores else None)
+        self._added, self._due = 0, time.monotonic() + REFRESH_SECONDS
 
     def profile(self) -> CostProfile:
-        """A `CostSource`: as last worked out, for a block waits."""
+        """A `CostSource`: as last worked out, for a block waits; anew only if sessions have begun or ended since."""
+        if self.shared_cores and self._load != self.running:
+            self._work_out()
         return self._profile
 
     def source(self, pinned: bool) -> CostSource:
@@ -151,7 +160,7 @@ class RoundWatch:
     def verified(self, seconds: float, timing: Timing, candidates: int, rounds: int = 1) -> None:
         """The round's verdict is there, or that of so many. What follows, the next block does not wait for."""
         sessions, rows = _sharing(timing)
-        running = max(sessions, float(self._costs.running)) if self._costs.shared_cores else None
+        running = float(self._costs.running) if self._costs.shared_cores else None
         copied = candidates > 0 and self._drafted is None
         drafting, work, steps = self._drafting()
         served, read = self._serving()

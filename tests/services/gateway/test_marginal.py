@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 
+from adasd.core.adaptive import AcceptanceState
 from adasd.core.costs import NOMINAL, CostProfile
 from adasd.core.decoding import TokenBoundary
 from adasd.core.errors import InvalidRequest
+from adasd.core.marginal import Marginal
 from adasd.core.messages import Timing
 from adasd.core.metering import Observation
+from adasd.core.outlook import Outlook
 from adasd.core.stopping import stopping_rule
 from adasd.core.types import SamplingParams
 from services.gateway.costs import LiveCosts, RoundWatch, load_profile
@@ -240,10 +243,64 @@ def test_on_shared_cores_all_sessions_wait_whoever_is_in_the_pass() -> None:
         for _ in range(2):
             watch.drafted(0.75, replace(ACCOUNT, sessions=16), 3)
             watch.verified(1.0, Timing(forwards=1, sessions=4, tokens=16), 3)
+        assert now(costs).draft == pytest.approx(0.1 * 2)
     seen = costs.rounds[-1]
     assert (seen.sessions, seen.rows, seen.running, seen.served) == (4.0, 16, 8.0, 4.0)
-    assert now(costs).draft == pytest.approx(0.1 * 2)
     assert costs.running == 0
+
+
+def running(costs: LiveCosts, sessions: int) -> ExitStack:
+    stack = ExitStack()
+    for _ in range(sessions):
+        stack.enter_context(costs.session())
+    return stack
+
+
+def alone_for_a_while() -> LiveCosts:
+    """A target of 20 ms and 2 ms for a row more, a drafter of 2 ms a step, and a session by itself that drafts."""
+    costs = LiveCosts(shared_cores=True)
+    passes = tuple(0.018 + 0.002 * 2**power for power in range(7))
+    costs.told(replace(INFO, passes=passes), replace(INFO, passes=(0.002,) * 7))
+    watch = RoundWatch(costs)
+    with running(costs, 1):
+        for candidates in (0, 2) * 40:
+            if candidates:
+                watch.drafted(0.005, Timing(forwards=2, forward=0.004, sessions=2), candidates)
+            passed = Timing(forwards=1, forward=0.019 + 0.002 * candidates, sessions=1, tokens=1 + candidates)
+            watch.verified(0.02 + 0.002 * candidates, passed, candidates)
+            costs.digest()
+    return costs
+
+
+def decided(costs: LiveCosts) -> str:
+    """What a session plans that has just read a prompt of a hundred ids."""
+    return Marginal(20, costs.profile).plan(AcceptanceState(), Outlook(base=100, room=32)).decision
+
+
+def test_on_shared_cores_a_load_counts_from_the_moment_it_comes() -> None:
+    """Sixteen sessions that begin at once must not each have the drafter read a prompt, at the price for one."""
+    costs = alone_for_a_while()
+    with running(costs, 1):
+        alone = costs.profile()
+        assert decided(costs) == "draft"
+        with running(costs, 15):
+            under_load = costs.profile()
+            assert decided(costs) == "off"
+            assert under_load.draft == pytest.approx(16 * alone.draft)
+            assert under_load.passes[0] == pytest.approx(0.018 + 0.002 * 16, rel=0.1)
+        assert costs.profile() == alone, "nor does it count any longer than it lasts"
+
+
+def test_sessions_of_other_gateways_count_as_passes_show_them() -> None:
+    costs = alone_for_a_while()
+    watch = RoundWatch(costs)
+    with running(costs, 2):
+        for _ in range(300):
+            watch.verified(0.04, Timing(forwards=1, forward=0.04, sessions=8, tokens=8), 0)
+        assert now(costs).passes[0] == pytest.approx(0.04, rel=0.1)
+        assert now(costs).draft == pytest.approx(0.002 * 8, rel=0.1)
+        with running(costs, 2):
+            assert costs.profile().draft == pytest.approx(0.002 * 10, rel=0.1)
 
 
 def test_without_an_account_all_the_time_is_work() -> None:
