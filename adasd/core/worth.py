@@ -16,6 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+import numpy as np
+from numpy.typing import NDArray
+
 from adasd.core.costs import CostProfile
 from adasd.core.errors import InvalidRequest
 
@@ -29,6 +32,31 @@ def entropy_place(entropy: float) -> tuple[int, float]:
     position = entropy / (entropy + ENTROPY_SCALE) * (ENTROPY_NODES - 1)
     node = min(int(position), ENTROPY_NODES - 2)
     return node, position - node
+
+
+Numbers = Sequence[float] | NDArray[np.float64]
+
+
+def between(acceptance: Numbers, node: int, beyond: float) -> float:
+    """What is known at the nodes, at a place between two of them."""
+    return (1.0 - beyond) * acceptance[node] + beyond * acceptance[node + 1]
+
+
+def pays(
+    rounds: Numbers, rate: float, mean: float, length: int, term: float, spent: float, bound: int
+) -> bool:
+    """Whether some block of more than `length` candidates earns more tokens than its time is worth.
+
+    rounds: C(0) to C(bound), seconds. term: expected tokens of candidate length + 1; each later one is expected to earn
+    `mean` times as many. spent: seconds beyond C(length) that are gone either way.
+    """
+    gain, before = 0.0, rounds[length] + spent
+    for end in range(length + 1, bound + 1):
+        gain += term
+        if gain > rate * (rounds[end] - before):
+            return True
+        term *= mean
+    return False
 
 
 @dataclass(frozen=True)
@@ -55,8 +83,7 @@ class Worth:
 
     def accepted(self, entropy: float) -> float:
         """P(A | h), h in bits."""
-        node, beyond = entropy_place(entropy)
-        return (1.0 - beyond) * self.acceptance[node] + beyond * self.acceptance[node + 1]
+        return between(self.acceptance, *entropy_place(entropy))
 
     def goes_on(self, length: int, stands: float, bound: int) -> bool:
         """Whether a block of `length` candidates, standing with probability `stands`, should take another step."""
@@ -93,12 +120,4 @@ class Worth:
         return max(enumerate(gains, 1), key=lambda choice: choice[1])
 
     def _pays(self, length: int, term: float, spent: float, bound: int) -> bool:
-        """term: expected tokens of candidate length + 1; each later one is expected to earn `mean` times as many."""
-        rounds, gain = self.costs.rounds, 0.0
-        before = rounds[length] + spent
-        for end in range(length + 1, bound + 1):
-            gain += term
-            if gain > self.rate * (rounds[end] - before):
-                return True
-            term *= self.mean
-        return False
+        return pays(self.costs.rounds, self.rate, self.mean, length, term, spent, bound)

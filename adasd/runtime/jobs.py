@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.density import Posterior
-from adasd.core.drafting import drafting
+from adasd.core.drafting import Block
 from adasd.core.draws import CounterDraws
 from adasd.core.errors import AdasdError, ContextLengthExceeded, GrammarFault, InvalidRequest
 from adasd.core.messages import ContextDelta, DraftRequest, ModelInfo, Timing, VerifyRequest
@@ -31,7 +31,8 @@ _NOTHING_JUDGED = Posterior()
 class Pass:
     """Read `ids`, all of a session's, and make something of the logits of the last `rows`, as `edits` change them.
 
-    side: a `Proposal` of one row, `TargetRows` of all of them; None comes of no rows.
+    side: a `Proposal` of one row, `TargetRows` of all of them; None comes of no rows. block: what the proposal is for;
+    it may be made longer at once, of which a `Drafted` tells.
     """
 
     session: bytes
@@ -40,6 +41,7 @@ class Pass:
     sampling: SamplingParams
     side: Role
     edits: Edits | None = None
+    block: Block | None = None
 
 
 Steps = Generator[Pass, Any, T]
@@ -59,21 +61,16 @@ def draft_steps(sessions: Sessions, info: ModelInfo, request: DraftRequest) -> S
         return Draft()
     plan = request.plan.limited(info.context_length - len(known))
     eos_ids = () if sampling.ignore_eos else info.eos_ids
-    block = drafting(plan, len(known), CounterDraws(sampling.seed, sampling.choice), eos_ids)
+    block = Block(plan, len(known), CounterDraws(sampling.seed, sampling.choice), eos_ids)
     processor = _processor(sessions, request.context, sampling, known)
-    try:
-        candidates = next(block)
-        while True:
-            try:
-                edits = processor.edits(candidates)
-            except GrammarFault:  # whether the text can go on is the target's to say
-                sessions.lose_progress(session)
-                block.send(None)
-                raise AssertionError("nothing proposed ends a block") from None
-            candidates = block.send((yield Pass(session, [*known, *candidates], 1, sampling, "draft", edits)))
-    except StopIteration as end:
-        draft: Draft = end.value
-        return draft
+    while block.goes_on:
+        try:
+            edits = processor.edits(block.ids)
+        except GrammarFault:  # whether the text can go on is the target's to say
+            sessions.lose_progress(session)
+            break
+        block.take((yield Pass(session, [*known, *block.ids], 1, sampling, "draft", edits, block)))
+    return block.draft()
 
 
 def verify_steps(
