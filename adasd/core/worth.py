@@ -42,9 +42,7 @@ def between(acceptance: Numbers, node: int, beyond: float) -> float:
     return (1.0 - beyond) * acceptance[node] + beyond * acceptance[node + 1]
 
 
-def pays(
-    rounds: Numbers, rate: float, mean: float, length: int, term: float, spent: float, bound: int
-) -> bool:
+def pays(rounds: Numbers, rate: float, mean: float, length: int, term: float, spent: float, bound: int) -> bool:
     """Whether some block of more than `length` candidates earns more tokens than its time is worth.
 
     rounds: C(0) to C(bound), seconds. term: expected tokens of candidate length + 1; each later one is expected to earn

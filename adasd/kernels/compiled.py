@@ -14,6 +14,8 @@ from numba.core import config
 from adasd.cache import cache_folder
 
 F = TypeVar("F", bound=Callable[..., Any])
+ALSO = ("core/worth.py",)
+"""Of the package, files that know nothing of it but have functions which are compiled elsewhere."""
 ARITHMETIC = {"reassoc", "contract", "nsz"}
 """Sums in any one order and fused products, but NaN and infinities as they are: a fault in the logits must show."""
 
@@ -23,9 +25,12 @@ def release(package: Path) -> str:
 
     numba keeps machine code for as long as the file of its function is unchanged; ours holds functions of other files.
     """
-    sources = (path.read_bytes() for path in sorted(package.rglob("*.py")))
-    own = [source for source in sources if b"numba" in source or b"kernels.compiled" in source]
+    own = [source for path in sorted(package.rglob("*.py")) if _has_compiled(path, source := path.read_bytes())]
     return blake2b(b"".join(own), digest_size=8).hexdigest()
+
+
+def _has_compiled(path: Path, source: bytes) -> bool:
+    return b"numba" in source or b"kernels.compiled" in source or path.as_posix().endswith(ALSO)
 
 
 def _keeps() -> bool:

@@ -6,10 +6,12 @@ The threads of the products share the rows. Each row goes through the same sums,
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numba
 import numpy as np
+from numpy.typing import NDArray
 
 from adasd.core.rows import SPARSE_TOTAL
 from adasd.core.types import FloatArray, IntArray
@@ -44,9 +46,16 @@ def entries(logits: Any, temperature: float, support: int, columns: IntArray | N
     given, heat = np.ascontiguousarray(logits), np.array([temperature], dtype=np.float64)
     found, chosen, counts = np.empty((2, rows)), np.empty((2, rows, room), dtype=np.int64), np.zeros(rows, np.int64)
     known = None if columns is None else np.ascontiguousarray(columns)
-    addresses = (0 if array is None else array.ctypes.data for array in (given, heat, known, found, *chosen, counts))
-    _FIND[given.dtype.itemsize](Order(rows, *addresses, width, room))
+    FIND[given.dtype.itemsize](ordered(given, heat, known, (found, *chosen, counts)))
     return Entries(found[0], found[1], chosen[0], chosen[1], counts)
+
+
+def ordered(logits: Any, heat: FloatArray, columns: IntArray | None, out: Sequence[NDArray[Any]]) -> Order:
+    """What FIND is told; all of it must outlive the order. heat: the temperature, [1]. out: of every row peak and
+    entropy, [2, n]; ids and weights, [n, k] each; counts, [n]."""
+    arrays = logits, heat, columns, *out
+    addresses = (0 if array is None else array.ctypes.data for array in arrays)
+    return Order(len(logits), *addresses, logits.shape[1], out[1].shape[1])
 
 
 @as_written
@@ -152,4 +161,5 @@ def _by_float64(address: int) -> None:
     _share(address, numba.carray(pointer(what[LOGITS]), (what[ITEMS], what[WIDTH]), np.float64))
 
 
-_FIND = {4: _by_float32, 8: _by_float64}
+FIND = {4: _by_float32, 8: _by_float64}
+"""By bytes of a logit."""

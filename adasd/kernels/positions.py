@@ -85,12 +85,12 @@ def sparse_positions(logits: Tensor, sampling: SamplingParams, support: int, col
 def _positions_here(logits: Any, temperature: float, support: int, columns: Columns | None) -> list[Position]:
     """On the CPU, where sampling cuts nothing: each of torch's small operations costs more than its work."""
     found = entries(logits, temperature, support, None if columns is None else columns.ids)
-    rows = map(_row, found.ids, found.weights, found.counts.tolist())
+    rows = map(row_of, found.ids, found.weights, found.counts.tolist())
     return [Position(*one) for one in zip(found.peaks.tolist(), found.entropies.tolist(), rows, strict=True)]
 
 
-def _row(ids: IntArray, weights: IntArray, count: int) -> Row | None:
-    """Of the first so many entries."""
+def row_of(ids: IntArray, weights: IntArray, count: int) -> Row | None:
+    """The row of the first so many entries."""
     if count <= 1:
         return PointRow(int(ids[0])) if count else None
     return SparseRow(ids[:count], weights[:count])

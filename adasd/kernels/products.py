@@ -30,6 +30,9 @@ load least for what they multiply."""
 
 TALL, WIDE = 4, 3
 
+QUICK = 4
+"""Outputs of a row by itself at a time where the matrix is bytes: as many sums as the processor adds to at once."""
+
 ROWS = 32
 """That go by together while WIDE outputs stay in the fastest cache: their inputs fit the second one."""
 
@@ -115,6 +118,8 @@ def _share(address: int, weight: Any) -> None:
         first, last = item * what[OUTPUTS], min((item + 1) * what[OUTPUTS], width)
         if rows <= FEW and weight.itemsize > 1:
             _few(arrays, first, last)
+        elif rows == 1 and weight.itemsize == 1:
+            _single(arrays, first, last)
         else:
             multiply(arrays, first, last)
         if what[BIAS] != 0:
@@ -135,6 +140,17 @@ def _few(arrays: Arrays, first: int, last: int) -> None:
     inputs = arrays[0].shape[1]
     for output in range(first, last):
         _column(len(arrays[1]), arrays, 0, output, output * inputs + AHEAD)
+
+
+@as_written
+def _single(arrays: Arrays, first: int, last: int) -> None:
+    """Outputs `first` to `last` - 1 of a row by itself, asking for the next QUICK."""
+    inputs = arrays[0].shape[1]
+    whole = last - (last - first) % QUICK
+    for output in range(first, whole, QUICK):
+        tile(1, QUICK, QUICK, arrays, 0, output, (output + QUICK) * inputs)
+    for output in range(whole, last):
+        _column(1, arrays, 0, output, output * inputs)
 
 
 @as_written

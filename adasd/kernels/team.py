@@ -38,8 +38,8 @@ _parallel, _barrier = _openmp()
 NEXT, ITEMS, FIRST = 0, 1, 2
 """Places in an order: the next item to take, how many there are, and the first number of the work's own."""
 
-CALLS, BARRIER = FIRST, FIRST + 1
-"""Places in the order of `_run`: addresses; 0 where a thread is alone."""
+CALLS, BARRIER, BEGIN, AGAIN = range(FIRST, FIRST + 4)
+"""Places in the order of `_run`: addresses; BARRIER is 0 where a thread is alone, AGAIN where once is enough."""
 
 
 class Order:
@@ -72,14 +72,14 @@ class Shared:
     def __call__(self, order: Order) -> None:
         """Until all of it is done. A single item needs nobody else."""
         order.numbers[NEXT] = 0
-        self.on(_threads() if order.numbers[ITEMS] > 1 else 1, order)
+        self.on(threads() if order.numbers[ITEMS] > 1 else 1, order)
 
-    def on(self, threads: int, order: Order) -> None:
+    def on(self, team: int, order: Order) -> None:
         """Run it in so many threads, whatever the order holds."""
-        if threads == 1:
+        if team == 1:
             self._compiled.ctypes(order.address)
         else:
-            _parallel(self.address, order.address, threads, 0)
+            _parallel(self.address, order.address, team, 0)
 
 
 Step = tuple[Shared, tuple[int, ...]]
@@ -104,11 +104,23 @@ class Program:
     def run(self, first: int, last: int) -> None:
         """Steps `first` to `last` - 1."""
         self.numbers[first:last, NEXT] = 0
-        threads, calls = _threads(), self._calls[first:last]
-        _run.on(threads, Order(len(calls), calls.ctypes.data, _barrier if threads > 1 else 0))
+        self._run(self._calls[first:last])
+
+    def repeat(self, begin: int, again: NDArray[np.int64]) -> None:
+        """From step `begin` to the last one, and then all of them for as long as `again` is not 0 behind the last.
+
+        again: [1]. A step that is run again must find its order's NEXT at 0.
+        """
+        self.numbers[:, NEXT] = 0
+        self._run(self._calls, begin, again.ctypes.data)
+
+    def _run(self, calls: NDArray[np.int64], begin: int = 0, again: int = 0) -> None:
+        team = threads()
+        _run.on(team, Order(len(calls), calls.ctypes.data, _barrier if team > 1 else 0, begin, again))
 
 
-def _threads() -> int:
+def threads() -> int:
+    """In which `Shared` work is run."""
     return 1 if _parallel is None else torch.get_num_threads()
 
 
@@ -134,7 +146,7 @@ def taken(_context: Any, address: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _call(_context: Any, function: Any, arguments: Any) -> Any:
+def call(_context: Any, function: Any, arguments: Any) -> Any:
     """The function at an address, of so many numbers, without a result."""
 
     def generate(context: Any, builder: Any, _signature: Any, given: Any) -> Any:
@@ -149,9 +161,13 @@ def _call(_context: Any, function: Any, arguments: Any) -> Any:
 @Shared
 def _run(address: int) -> None:
     """An item is a step, for all threads."""
-    what = numba.carray(pointer(address), BARRIER + 1, np.int64)
+    what = numba.carray(pointer(address), AGAIN + 1, np.int64)
     calls = numba.carray(pointer(what[CALLS]), (what[ITEMS], 2), np.int64)
-    for step in range(len(calls)):
-        _call(calls[step, 0], (calls[step, 1],))
-        if what[BARRIER] != 0 and step + 1 < len(calls):
-            _call(what[BARRIER], ())
+    again = numba.carray(pointer(what[AGAIN]), 1, np.int64)
+    first, more = what[BEGIN], True
+    while more:
+        for step in range(first, len(calls)):
+            call(calls[step, 0], (calls[step, 1],))
+            if what[BARRIER] != 0 and (step + 1 < len(calls) or what[AGAIN] != 0):
+                call(what[BARRIER], ())
+        first, more = 0, what[AGAIN] != 0 and again[0] != 0

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from adasd.core.messages import ModelInfo
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from adasd.kernels.blocks import Followed
+    from adasd.runtime.jobs import Pass
 
 Logits = TypeVar("Logits", covariant=True)
 
@@ -60,6 +63,21 @@ class CausalRuntime(Protocol[Logits]):
         ...
 
     def info(self) -> ModelInfo: ...
+
+
+@runtime_checkable
+class Following(Protocol):
+    """A runtime that may go on with a block by itself."""
+
+    def follow(self, wanted: Pass, logits: Any) -> Followed | None:
+        """More of the block that a pass was for than its next row, whose logits these are, [width]; None where there is
+        no more to be had. What its passes read is in the session's KV then.
+        """
+        ...
+
+    def disturb(self, waiting: bool) -> None:
+        """Let no pass of a block begin by itself while somebody waits. From any thread."""
+        ...
 
 
 class TorchRuntime(CausalRuntime["Tensor"], Protocol):

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from adasd.core.backend import Kernels
+from adasd.core.drafting import Drafted
 from adasd.core.draws import CounterDraws
 from adasd.core.errors import InvalidRequest, ServiceUnavailable, SessionNotFound
-from adasd.runtime.base import CausalRuntime, Segment
+from adasd.runtime.base import CausalRuntime, Following, Segment
 from adasd.runtime.jobs import Job, Pass
 from adasd.runtime.sessions import Sessions
 
@@ -82,6 +83,7 @@ class Batcher(Generic[L]):
         schedule: Schedule,
     ) -> None:
         self._runtime, self._kernels, self._sessions, self._schedule = runtime, kernels, sessions, schedule
+        self._following = runtime if isinstance(runtime, Following) else None
         self._jobs: list[Job[Any]] = []
         self._waiting_since: dict[Job[Any], float] = {}
         self.passes = 0
@@ -113,6 +115,11 @@ class Batcher(Generic[L]):
             self._waiting_since[turn.job] = ended
         self._deliver(turns, logits)
         return len(turns)
+
+    def disturb(self, waiting: bool) -> None:
+        """Somebody waits to be added, or nobody does; from any thread. What is under way ends with the next pass."""
+        if self._following is not None:
+            self._following.disturb(waiting)
 
     def fail(self, error: Exception) -> None:
         """End every job with this."""
@@ -179,6 +186,9 @@ class Batcher(Generic[L]):
 
     def _outcomes(self, turns: Sequence[_Turn], logits: Sequence[L | Exception]) -> Iterator[tuple[_Turn, Any]]:
         """What came of every turn: rows as its side wants them, None where it wants none, or an error."""
+        if (whole := self._followed(turns, logits)) is not None:
+            yield turns[0], whole
+            return
         good: dict[str, list[tuple[_Turn, Any]]] = {"draft": [], "target": []}
         for turn, rows in zip(turns, logits, strict=True):
             if isinstance(rows, Exception):
@@ -193,6 +203,22 @@ class Batcher(Generic[L]):
                 samplings, edits = [one.sampling for one in wanted], [one.edits for one in wanted]
                 made = make([rows for _, rows in given], samplings, edits)
                 yield from zip((turn for turn, _ in given), made, strict=True)
+
+    def _followed(self, turns: Sequence[_Turn], logits: Sequence[L | Exception]) -> Drafted | None:
+        """More than the next row of a block whose job is the only one in hand."""
+        (turn, rows), wanted = (turns[0], logits[0]), turns[0].wanted
+        alone = len(self._jobs) == 1 and wanted.block is not None and turn.rows == 1
+        if self._following is None or not alone or isinstance(rows, Exception):
+            return None
+        found = self._following.follow(wanted, rows[0])
+        if found is None:
+            return None
+        self._sessions.read(wanted.session, found.drafted.ids[: found.passes])
+        self.passes += found.passes
+        for _ in range(found.passes):
+            turn.job.count(0.0, found.seconds / found.passes, 1, 1)
+        self._waiting_since[turn.job] += found.seconds  # the rest are rules
+        return found.drafted
 
     def _end(self, job: Job[Any], error: Exception) -> None:
         job.finish(error)

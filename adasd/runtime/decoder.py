@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from adasd.kernels.blocks import Rest
 from adasd.runtime.attention import RaggedBatch
 from adasd.runtime.linear import Precision, product
 from adasd.runtime.stack import Layer, Sizes, Stack, Weights
@@ -50,7 +51,8 @@ class Decoder:
         embedding, norm = body.embed_tokens.weight.detach().contiguous(), body.norm.weight.detach()
         layers = [self._layer(layer, precision) for layer in body.layers]
         weights = Weights(embedding, layers, norm, product(head, None, precision), self.width)
-        self._stack = Stack(weights, self._sizes, config.rms_norm_eps, rotations(model, length).numpy())
+        self._made = weights, self._sizes, config.rms_norm_eps, rotations(model, length).numpy()
+        self._stack = Stack(*self._made)
 
     def _layer(self, layer: Any, precision: Precision) -> Layer:
         attention, feed_forward = layer.self_attn, layer.mlp
@@ -65,6 +67,15 @@ class Decoder:
             product(*_joined(feed_forward.gate_proj, feed_forward.up_proj), precision),
             product(*_joined(feed_forward.down_proj), precision),
         )
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a pass over a token is one program."""
+        return self._stack.is_whole
+
+    def repeating(self, rest: Rest) -> Stack:
+        """The same weights, for passes that follow one another by themselves."""
+        return Stack(*self._made, rest)
 
     def forward(self, ids: Sequence[int], batch: RaggedBatch, rows: Sequence[int]) -> Tensor:
         """Logits of some of the tokens, [rows, width]; writes the batch's KV."""

@@ -94,6 +94,7 @@ class Engine:
         """Have the next step take a job in hand, unless it is cancelled by then; from whichever thread."""
         with self._lock:
             self._arrived.append((work, done, cancelled, time.perf_counter()))
+            self._replica.batcher.disturb(True)
             idle, self._stepping = not self._stepping, True
         self._gathering.arrived(first=idle)
         if idle:
@@ -147,6 +148,7 @@ class Engine:
 
     def _begin(self, free: float) -> None:
         """Take what has arrived in hand. free: since when the device is: what others are waited for is no queue."""
+        self._replica.batcher.disturb(False)
         while self._arrived:
             work, done, cancelled, came = self._arrived.popleft()
             if cancelled():  # its session may have been released, and must not come back

@@ -23,6 +23,9 @@ FEW, SOME, REACH = 8, 64, 8192
 their product with the positions they see is at most REACH (measured). Heads whose width is no multiple of STEP are the
 library's."""
 
+LENGTH = 2
+"""Place in a span's numbers: positions in its KV."""
+
 MIXED = 3
 """Rows that one tile mixes."""
 
@@ -57,7 +60,7 @@ class Sweep:
     """
 
     def __init__(self, spans: Sequence[Span], key_heads: int, width: int) -> None:
-        few = [width % STEP == 0 and _are_few(span.end - span.start, span.reach) for span in spans]
+        few = [suits(width) and _are_few(span.end - span.start, span.reach) for span in spans]
         self.many = [span for span, is_few in zip(spans, few, strict=True) if not is_few]
         self._places = np.array(
             [
@@ -70,12 +73,22 @@ class Sweep:
         self._buffers = np.ascontiguousarray(buffers)
         self._items = len(spans) * key_heads
 
+    @property
+    def first_length(self) -> int:
+        """Address of the number of positions in the first span's KV, which a program may change."""
+        return int(self._places[0, LENGTH:].ctypes.data)
+
     def numbers(self) -> Iterator[tuple[str, int | Places]]:
         """What the steps are told, good as long as this is kept. kv: by layer, where the spans' buffers stand."""
         yield "kv", self._buffers.ctypes.data + self._buffers.strides[0] * np.arange(len(self._buffers))
         yield "places", self._places.ctypes.data
         yield "spans", len(self._places)
         yield "heads", self._items
+
+
+def suits(width: int) -> bool:
+    """Whether heads of this width are attended for here."""
+    return width % STEP == 0
 
 
 def _are_few(tokens: int, positions: int) -> bool:
@@ -118,7 +131,7 @@ def _read_one(
     heads = out.shape[1]
     key_heads = (qkv.shape[1] - heads) // 2
     first, last = head * (heads // key_heads), (head + 1) * (heads // key_heads)
-    start, end, length = span[0], span[1], span[2]
+    start, end, length = span[0], span[1], span[LENGTH]
     for token in range(start, end):
         position = length + token - start
         for query in range(first, last):

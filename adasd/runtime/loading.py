@@ -66,9 +66,12 @@ def _load_folder(folder: Path, role: Role, options: RuntimeOptions) -> Loaded:
     from adasd.kernels.device import DeviceKernels
     from adasd.kernels.positions import Columns
     from adasd.runtime.checkpoint import load_checkpoint
+    from adasd.runtime.ragged import RaggedRuntime
 
     runtime = load_checkpoint(folder, role, options)
     ids, vocabulary = runtime.columns, runtime.info().vocabulary
     kernels = DeviceKernels(options.support, None if ids is None else Columns(ids.numpy(), vocabulary))
+    if role == "draft" and isinstance(runtime, RaggedRuntime):
+        runtime.equip(kernels)
     rehearse(runtime, kernels)
     return runtime, kernels

@@ -47,6 +47,15 @@ async def test_messages_share_batches_and_get_what_they_would_alone() -> None:
     assert sum(sizes) == 12 * 6
 
 
+async def test_what_is_under_way_hears_of_who_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+    held, heard = replica(), []
+    monkeypatch.setattr(held.batcher, "disturb", heard.append)
+    async with DeviceThread() as device:
+        await drafted(Engine(device, held, 64), 1)
+    assert heard[:2] == [True, False]
+    assert set(heard[2:]) <= {False}
+
+
 async def test_one_message_too_many_is_refused() -> None:
     async with DeviceThread() as device:
         engine = Engine(device, replica(delay_ms=5), 1)
