@@ -133,6 +133,9 @@ class WholeTarget:
 
     def emit(self, offset: int, minus: Row | None, key: DrawKey, draws: CounterDraws) -> int:
         peak, mass = float(self.found.peaks[offset]), float(self.found.masses[offset])
+        if minus is None and self.rows.dtype == np.float32:
+            blocks = self.found.blocks[offset]
+            return loops.drawn(self.rows[offset], self.sampling.temperature, peak, blocks, draws.uniform(key))
         kept = loops.Kept(peak, self.sampling.temperature, -math.inf, 0, mass)
         return loops.draw(self.rows[offset], kept, self.found.blocks[offset], minus, draws.uniform(key))
 

@@ -65,14 +65,41 @@ class Whole(NamedTuple):
 def whole(logits: Any, temperature: float) -> Whole:
     """logits: float32 or float64 [rows, vocabulary], in numpy. Unless its peak is finite a row means nothing else."""
     peaks, found = np.empty((len(logits), 1)), np.empty((2, len(logits), 1))
-    parts = np.empty((len(logits), -(-logits.shape[-1] // BLOCK)))
+    parts = np.empty((len(logits), parts_of(logits.shape[-1])))
     if logits.dtype == np.float32:
-        arrays = np.ascontiguousarray(logits), np.array([temperature], dtype=np.float64), peaks, found, parts
-        _whole(Order(len(logits), *(array.ctypes.data for array in arrays), logits.shape[-1]))
+        given, heat = np.ascontiguousarray(logits), np.array([temperature], dtype=np.float64)
+        sum_up(ordered(given, heat, peaks, found, parts))
     else:
         _peaks(logits, peaks)
         _sums(logits, peaks, temperature, found, parts)
     return Whole(peaks[:, 0], found[0, :, 0], found[1, :, 0], parts)
+
+
+def parts_of(width: int) -> int:
+    """Blocks of a row of so many logits."""
+    return -(-width // BLOCK)
+
+
+def ordered(logits: Any, heat: FloatArray, peaks: FloatArray, found: FloatArray, parts: FloatArray) -> Order:
+    """What `sum_up` is told of float32 logits; all of it must outlive the order. heat: the temperature, [1]."""
+    addresses = (array.ctypes.data for array in (logits, heat, peaks, found, parts))
+    return Order(len(logits), *addresses, logits.shape[-1])
+
+
+def drawn(row: Any, temperature: float, peak: float, parts: FloatArray, uniform: float) -> int:
+    """`draw` from all of a row of float32, [vocabulary]. parts: the weights of its blocks."""
+    heat, peaks, uniforms, token = np.array([temperature]), np.array([peak]), np.array([uniform]), np.zeros(1, np.int64)
+    draw_from_all(ordered_draw(np.ascontiguousarray(row), heat, peaks, np.ascontiguousarray(parts), uniforms, token))
+    return int(token[0])
+
+
+def ordered_draw(
+    row: Any, heat: FloatArray, peak: FloatArray, parts: FloatArray, uniform: FloatArray, token: IntArray
+) -> Order:
+    """What `draw_from_all` is told of a row of float32; all of it must outlive the order. heat, peak, uniform, token:
+    [1]."""
+    addresses = (array.ctypes.data for array in (row, heat, peak, parts, uniform, token))
+    return Order(1, *addresses, len(row))
 
 
 class Kept(NamedTuple):
@@ -176,11 +203,11 @@ def sums_of(
 
 
 LOGITS, TEMPERATURE, PEAKS, FOUND, PARTS, WIDTH = range(FIRST, FIRST + 6)
-"""Places in the order of `_whole`: addresses, and the vocabulary."""
+"""Places in the order of `sum_up`: addresses, and the vocabulary."""
 
 
 @Shared
-def _whole(address: int) -> None:
+def sum_up(address: int) -> None:
     """`_peaks` and `_sums` of float32 rows; each is an item. All such rows come here: compiled elsewhere the same loops
     may round otherwise."""
     what = numba.carray(pointer(address), WIDTH + 1, np.int64)
@@ -250,3 +277,24 @@ def _draw(row: Any, kept: Kept, ids: IntArray, q: FloatArray, sums: FloatArray, 
             if before > mark:
                 break
     return drawn
+
+
+ROW, HEAT, PEAK, BLOCKS, UNIFORM, TOKEN, ROW_WIDTH = range(FIRST, FIRST + 7)
+"""Places in the order of `draw_from_all`: addresses, and the vocabulary."""
+
+
+@Shared
+def draw_from_all(address: int) -> None:
+    """`_draw` from all of a row of float32. All such draws come here, as all such rows come to `sum_up`."""
+    what = numba.carray(pointer(address), ROW_WIDTH + 1, np.int64)
+    if taken(address) > 0:
+        return
+    width = what[ROW_WIDTH]
+    row = numba.carray(pointer(what[ROW]), width, np.float32)
+    sums = numba.carray(pointer(what[BLOCKS]), -(-width // BLOCK), np.float64)
+    temperature = numba.carray(pointer(what[HEAT]), 1, np.float64)[0]
+    peak = numba.carray(pointer(what[PEAK]), 1, np.float64)[0]
+    uniform = numba.carray(pointer(what[UNIFORM]), 1, np.float64)[0]
+    kept = Kept(peak, temperature, -np.inf, 0, 0.0)
+    drawn = _draw(row, kept, np.empty(0, np.int64), np.empty(0), sums, True, uniform)
+    numba.carray(pointer(what[TOKEN]), 1, np.int64)[0] = drawn

@@ -11,7 +11,7 @@ from adasd.core.messages import ModelInfo
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from adasd.kernels.blocks import Followed
+    from adasd.runtime.alone import Followed
     from adasd.runtime.jobs import Pass
 
 Logits = TypeVar("Logits", covariant=True)
@@ -67,16 +67,17 @@ class CausalRuntime(Protocol[Logits]):
 
 @runtime_checkable
 class Following(Protocol):
-    """A runtime that may go on with a block by itself."""
+    """A runtime that may go on by itself with what a session's pass was for."""
 
     def follow(self, wanted: Pass, logits: Any) -> Followed | None:
-        """More of the block that a pass was for than its next row, whose logits these are, [width]; None where there is
-        no more to be had. What its passes read is in the session's KV then.
+        """More of it than the pass's row, whose logits these are, [1, width]; None where there is no more to be had.
+
+        What further passes read is in the session's KV then.
         """
         ...
 
     def disturb(self, waiting: bool) -> None:
-        """Let no pass of a block begin by itself while somebody waits. From any thread."""
+        """Let no pass begin by itself while somebody waits. From any thread."""
         ...
 
 

@@ -16,7 +16,7 @@ from adasd.core.drafting import Drafted
 from adasd.core.draws import CounterDraws
 from adasd.core.errors import InvalidRequest, ServiceUnavailable, SessionNotFound
 from adasd.runtime.base import CausalRuntime, Following, Segment
-from adasd.runtime.jobs import Job, Pass
+from adasd.runtime.jobs import Job, Pass, Taken
 from adasd.runtime.sessions import Sessions
 
 
@@ -117,7 +117,7 @@ class Batcher(Generic[L]):
         return len(turns)
 
     def disturb(self, waiting: bool) -> None:
-        """Somebody waits to be added, or nobody does; from any thread. What is under way ends with the next pass."""
+        """Somebody waits to be added, or nobody does; from any thread. What is under way ends with its next pass."""
         if self._following is not None:
             self._following.disturb(waiting)
 
@@ -204,21 +204,22 @@ class Batcher(Generic[L]):
                 made = make([rows for _, rows in given], samplings, edits)
                 yield from zip((turn for turn, _ in given), made, strict=True)
 
-    def _followed(self, turns: Sequence[_Turn], logits: Sequence[L | Exception]) -> Drafted | None:
-        """More than the next row of a block whose job is the only one in hand."""
+    def _followed(self, turns: Sequence[_Turn], logits: Sequence[L | Exception]) -> Drafted | Taken | None:
+        """More than what a pass is for at least, where its job is the only one in hand."""
         (turn, rows), wanted = (turns[0], logits[0]), turns[0].wanted
-        alone = len(self._jobs) == 1 and wanted.block is not None and turn.rows == 1
+        alone = len(self._jobs) == 1 and (wanted.block or wanted.run) is not None and turn.rows == 1
         if self._following is None or not alone or isinstance(rows, Exception):
             return None
-        found = self._following.follow(wanted, rows[0])
+        found = self._following.follow(wanted, rows)
         if found is None:
             return None
-        self._sessions.read(wanted.session, found.drafted.ids[: found.passes])
-        self.passes += found.passes
-        for _ in range(found.passes):
-            turn.job.count(0.0, found.seconds / found.passes, 1, 1)
-        self._waiting_since[turn.job] += found.seconds  # the rest are rules
-        return found.drafted
+        passes = len(found.read)
+        self._sessions.read(wanted.session, found.read)
+        self.passes += passes
+        for _ in range(passes):
+            turn.job.count(0.0, found.seconds / passes, 1, 1)
+        self._waiting_since[turn.job] += found.seconds  # the rest of the time is spent on rules
+        return found.outcome
 
     def _end(self, job: Job[Any], error: Exception) -> None:
         job.finish(error)

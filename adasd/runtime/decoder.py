@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from adasd.kernels.blocks import Rest
+from adasd.kernels.follow import Follower
 from adasd.runtime.attention import RaggedBatch
 from adasd.runtime.linear import Precision, product
 from adasd.runtime.stack import Layer, Sizes, Stack, Weights
@@ -73,9 +73,9 @@ class Decoder:
         """Whether a pass over a token is one program."""
         return self._stack.is_whole
 
-    def repeating(self, rest: Rest) -> Stack:
+    def followed(self, follower: Follower) -> Stack:
         """The same weights, for passes that follow one another by themselves."""
-        return Stack(*self._made, rest)
+        return Stack(*self._made, follower)
 
     def forward(self, ids: Sequence[int], batch: RaggedBatch, rows: Sequence[int]) -> Tensor:
         """Logits of some of the tokens, [rows, width]; writes the batch's KV."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.density import Posterior
@@ -28,11 +28,27 @@ _NOTHING_JUDGED = Posterior()
 
 
 @dataclass(frozen=True, slots=True)
+class Run:
+    """Rounds without candidates that may be taken at once, `limit` at most, after `base` committed ids."""
+
+    limit: int
+    base: int
+    draws: CounterDraws
+    eos_ids: Collection[int]
+
+
+class Taken(NamedTuple):
+    """Tokens of such rounds, one each; at most one of them ends the text, the last."""
+
+    tokens: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
 class Pass:
     """Read `ids`, all of a session's, and make something of the logits of the last `rows`, as `edits` change them.
 
-    side: a `Proposal` of one row, `TargetRows` of all of them; None comes of no rows. block: what the proposal is for;
-    it may be made longer at once, of which a `Drafted` tells.
+    side: a `Proposal` of one row, `TargetRows` of all of them; None comes of no rows. block, run: what it is for, where
+    more of that may be had at once: of that tell a `Drafted` and a `Taken`.
     """
 
     session: bytes
@@ -42,6 +58,7 @@ class Pass:
     side: Role
     edits: Edits | None = None
     block: Block | None = None
+    run: Run | None = None
 
 
 Steps = Generator[Pass, Any, T]
@@ -85,8 +102,9 @@ def verify_steps(
     """
     check_biases(request.sampling, info)
     known = sessions.learn(request.context)
-    verdict = yield from _judge(sessions, info, request, known)
-    if len(request.draft) and request.rounds == 1:
+    alone = len(request.draft) > 0 and request.rounds == 1
+    verdict = yield from _judge(sessions, info, request, known, 1 if alone else _rounds_left(request, 0, passes()))
+    if alone:
         return verdict
     fresh, plain = verdict, replace(request, draft=Draft())
     while True:
@@ -95,10 +113,15 @@ def verify_steps(
         if full or at_end(verdict, request.sampling, info.eos_ids):
             return verdict
         try:
-            fresh = yield from _judge(sessions, info, plain, known)
+            fresh = yield from _judge(sessions, info, plain, known, _rounds_left(request, verdict.rounds, passes()))
         except AdasdError:
             return verdict
         verdict = verdict.then(fresh)
+
+
+def _rounds_left(request: VerifyRequest, taken: int, passes: int) -> int:
+    """Until the run is as long as it may be, or the number of passes a multiple of that."""
+    return min(request.rounds - taken, request.rounds - passes % request.rounds)
 
 
 def at_end(verdict: Verdict, sampling: SamplingParams, eos_ids: Collection[int]) -> bool:
@@ -111,11 +134,16 @@ def is_last(request: VerifyRequest, verdict: Verdict, eos_ids: Collection[int]) 
     return request.next_round == "none" or at_end(verdict, request.sampling, eos_ids)
 
 
-def _judge(sessions: Sessions, info: ModelInfo, request: VerifyRequest, known: Sequence[int]) -> Steps[Verdict]:
-    """One block: one pass over what the KV lacks and the candidates, then the acceptance rule."""
+def _judge(
+    sessions: Sessions, info: ModelInfo, request: VerifyRequest, known: Sequence[int], rounds: int
+) -> Steps[Verdict]:
+    """One block: one pass over what the KV lacks and the candidates, then the acceptance rule.
+
+    rounds: that may be taken at once where there are no candidates.
+    """
     sampling, draft, rows = request.sampling, request.draft, len(request.draft) + 1
     method, posterior = verification(request.acceptance), _posterior(request)
-    wanted = [*known, *draft.ids]
+    wanted, draws = [*known, *draft.ids], CounterDraws(sampling.seed, sampling.choice)
     check_length(wanted, info)
     processor = _processor(sessions, request.context, sampling, known)
     try:
@@ -123,8 +151,14 @@ def _judge(sessions: Sessions, info: ModelInfo, request: VerifyRequest, known: S
     except GrammarFault:
         sessions.lose_progress(request.context.session)
         raise
-    target = yield Pass(request.context.session, wanted, rows, sampling, "target", edits)
-    verdict = method.verify(target, draft, posterior, len(known), CounterDraws(sampling.seed, sampling.choice))
+    run = None
+    if rounds > 1 and rows == 1 and not method.coupled and request.top_logprobs is None:
+        room = info.context_length - len(known) + 1
+        run = Run(min(rounds, room), len(known), draws, () if sampling.ignore_eos else info.eos_ids)
+    target = yield Pass(request.context.session, wanted, rows, sampling, "target", edits, run=run)
+    if isinstance(target, Taken):
+        return Verdict(tuple(target.tokens), 0, "bonus", ())
+    verdict = method.verify(target, draft, posterior, len(known), draws)
     if request.top_logprobs is None:
         return verdict
     return replace(verdict, logprobs=tuple(target.logprobs(verdict.tokens, request.top_logprobs)))

@@ -71,7 +71,7 @@ def _load_folder(folder: Path, role: Role, options: RuntimeOptions) -> Loaded:
     runtime = load_checkpoint(folder, role, options)
     ids, vocabulary = runtime.columns, runtime.info().vocabulary
     kernels = DeviceKernels(options.support, None if ids is None else Columns(ids.numpy(), vocabulary))
-    if role == "draft" and isinstance(runtime, RaggedRuntime):
-        runtime.equip(kernels)
+    if isinstance(runtime, RaggedRuntime):
+        runtime.equip(role, kernels)
     rehearse(runtime, kernels)
     return runtime, kernels

@@ -8,10 +8,13 @@ from contextlib import suppress
 from itertools import product
 from typing import Any
 
+import numpy as np
+
 from adasd.core.backend import Kernels
 from adasd.core.draws import CounterDraws, DrawKey, Purpose
 from adasd.core.errors import AdasdError
-from adasd.core.types import SamplingParams
+from adasd.core.rows import sparse_row
+from adasd.core.types import Draft, SamplingParams
 from adasd.runtime.base import CausalRuntime, Segment
 from adasd.runtime.cores import SharedCores
 from adasd.runtime.options import Role
@@ -23,17 +26,23 @@ SESSION = b"before the first"
 MOST_ROWS = 64
 TIMES, SECONDS = 10, 2.0
 """Every number of rows is tried so often, but no further time once so long has passed."""
+CANDIDATE = Draft((0,), (0.0,), (sparse_row(np.array([0, 1]), np.array([0.5, 0.5])),))
 SAMPLING, KEY = SamplingParams(), DrawKey(0, 0, Purpose.EMIT)
 
 
 def rehearse(runtime: CausalRuntime[Any], kernels: Kernels[Any, CounterDraws]) -> None:
-    """One token through model and sampling, so that nobody's first answer waits for what is compiled when first used.
+    """One token through model and sampling, and a candidate judged, so that nobody's first answer waits for what is
+    compiled when first used.
 
     What is wrong with it a request will tell.
     """
     with suppress(AdasdError):
         for role in ("draft", "target"):
             _pass(runtime, kernels, role, 1)
+        (logits,) = runtime.forward([Segment(SESSION, 0, (0, 0), 2)])
+        target = kernels.target(logits, SAMPLING)
+        target.evidence(CANDIDATE)
+        target.emit(0, CANDIDATE.rows[0], KEY, CounterDraws(0))
     runtime.release(SESSION)
 
 

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from adasd.core.errors import Overloaded, SessionNotFound
 from adasd.core.messages import ModelInfo
-from adasd.kernels.blocks import Followed
 from adasd.kernels.device import DeviceKernels
-from adasd.runtime.alone import Alone
+from adasd.runtime.alone import Alone, Followed, alone
 from adasd.runtime.attention import RaggedBatch, Span
 from adasd.runtime.base import Segment
 from adasd.runtime.decoder import Decoder
 from adasd.runtime.jobs import Pass
 from adasd.runtime.kv import SessionKV, grown
+from adasd.runtime.options import Role
 from adasd.runtime.segments import check_batch
 
 
@@ -49,21 +49,14 @@ class RaggedRuntime:
         self._sessions: dict[bytes, SessionKV] = {}
         self._alone: Alone | None = None
 
-    def equip(self, kernels: DeviceKernels) -> None:
-        """For drafting with these kernels: let a session by itself go on with its block in one go."""
-        self._alone = Alone.of(self._body, kernels) if isinstance(self._body, Decoder) else None
+    def equip(self, role: Role, kernels: DeviceKernels) -> None:
+        """For this role, with these kernels: let a session by itself go on in one go."""
+        self._alone = alone(role, self._body, kernels) if isinstance(self._body, Decoder) else None
 
     def follow(self, wanted: Pass, logits: Tensor) -> Followed | None:
-        """More of a block than its next row, whose logits these are, [width]; None where there is no more to be had.
-
-        What its passes read is in the session's KV then.
-        """
-        if self._alone is None or wanted.block is None:
-            return None
-        return self._alone.follow(self._sessions[wanted.session], wanted.block, wanted.sampling, wanted.edits, logits)
+        return None if self._alone is None else self._alone.follow(self._sessions[wanted.session], wanted, logits)
 
     def disturb(self, waiting: bool) -> None:
-        """Let no pass of a block begin by itself while somebody waits. From any thread."""
         if self._alone is not None:
             self._alone.disturb(waiting)
 

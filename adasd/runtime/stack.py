@@ -16,9 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adasd.core.drafting import Block
-from adasd.kernels import blocks, products
-from adasd.kernels.blocks import Followed, Rest
+from adasd.kernels import products
+from adasd.kernels.follow import POSITION, Follower
 from adasd.kernels.products import Matrix
 from adasd.kernels.team import ITEMS, Program, Step
 from adasd.runtime import fused, pointwise
@@ -79,7 +78,7 @@ class Weights:
 class Stack:
     """All of a decoder. rotations: float32 [positions, width / 2, 2]. For one thread at a time.
 
-    rest: what drafts on behind a pass; `repeat` is for such a stack only, `read` for all others.
+    follower: what comes behind a pass; `ready` is for such a stack only, `read` for all others.
     """
 
     def __init__(
@@ -88,16 +87,16 @@ class Stack:
         sizes: Sizes,
         epsilon: float,
         rotations: NDArray[np.float32],
-        rest: Rest | None = None,
+        follower: Follower | None = None,
     ) -> None:
         assert weights.embedding.dtype == torch.float32, "it is told by its address"
         assert weights.embedding.is_contiguous(), "likewise"
         self._weights, self._sizes, self._kind = weights, sizes, Attention(sizes.width**-0.5)
         self._rotations = np.ascontiguousarray(rotations, dtype=np.float32)
         self._epsilon, self._scale = (np.array([one], dtype=np.float32) for one in (epsilon, self._kind.scale))
-        plan, self._rest = self._planned(), rest
-        if rest is not None:
-            plan.step(rest.step(), {"position": blocks.POSITION})
+        plan, self._follower = self._planned(), follower
+        if follower is not None:
+            plan.step(follower.step, {"position": POSITION})
         self._program, self._places = Program(plan.steps), plan.arrays()
         self._brief, self._whole = (list(plan.parts(self._program.run, long)) for long in (False, True))
         self._buffers = {name: torch.zeros(0) for name in sizes.buffers()}
@@ -111,18 +110,21 @@ class Stack:
         """Whether nothing parts the program of a token."""
         return len(self._brief) == 1 and fused.suits(self._sizes.width)
 
-    def repeat(self, kv: SessionKV, block: Block, temperature: float, room: int) -> Followed:
-        """See `Rest.follow`; reads into a session's KV, in which there is room, and leaves its length to the caller."""
-        assert self._rest is not None, "nothing drafts on"
-        sweep = Sweep([Span(kv, 0, 1)], self._sizes.key_heads, self._sizes.width)
+    def ready(self, kv: SessionKV) -> Program:
+        """To read what the follower tells, into a session's KV, which must have room; its length is left to the caller.
+
+        Good until the next one is ready.
+        """
+        assert self._follower is not None, "nothing follows"
+        self._sweep = Sweep([Span(kv, 0, 1)], self._sizes.key_heads, self._sizes.width)
         self._fit(1, 1)
-        self._set("ids", self._rest.id.ctypes.data)
+        self._set("ids", self._follower.id.ctypes.data)
         self._set("which", _FIRST.ctypes.data)
-        self._set("logits", self._rest.logits.ctypes.data)
-        self._set("position", sweep.first_length)
-        for name, number in sweep.numbers():
+        self._set("logits", self._follower.logits.ctypes.data)
+        self._set("position", self._sweep.first_length)
+        for name, number in self._sweep.numbers():
             self._set(name, number)
-        return self._rest.follow(block, temperature, room, self._program)
+        return self._program
 
     def read(self, ids: Sequence[int], spans: Sequence[Span], rows: Sequence[int]) -> Tensor:
         """Logits of some of the tokens, [rows, width]; writes the spans' KV. ids: of all spans' tokens.

@@ -14,13 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import PreTrainedModel
 
+from adasd.core.adaptive import AcceptanceState
 from adasd.core.context import context_hash
 from adasd.core.costs import NOMINAL
 from adasd.core.drafting import Block
 from adasd.core.draws import CounterDraws
 from adasd.core.errors import NumericalFault
-from adasd.core.messages import ContextDelta, DraftRequest, Timing
+from adasd.core.messages import ContextDelta, DraftRequest, Timing, VerifyRequest
+from adasd.core.rows import copied_block
 from adasd.core.types import Draft, DraftPlan, Processing, SamplingParams
+from adasd.core.verdicts import Verdict
 from adasd.core.worth import ENTROPY_NODES, Worth
 from adasd.kernels.device import DeviceKernels
 from adasd.kernels.positions import Columns
@@ -46,7 +49,7 @@ def replica(
     runtime = RaggedRuntime(body, info(context_length=context))
     kernels = DeviceKernels(support, Columns(body.columns.numpy(), VOCABULARY))
     if alone:
-        runtime.equip(kernels)
+        runtime.equip("draft", kernels)
     return Replica(runtime, kernels)
 
 
@@ -139,8 +142,10 @@ def test_a_block_does_not_depend_on_who_takes_its_steps(
 def test_what_sampling_cuts_or_changes_is_left_to_the_steps(
     pair: tuple[Replica[Any], Replica[Any]], sampling: SamplingParams
 ) -> None:
-    drafts = [held.propose(asked(DraftPlan(7), sampling)) for held in pair]
-    assert same(*drafts)
+    """Of the prompt's first candidate a penalty changes nothing yet."""
+    for length in (5, 9):
+        drafts = [held.propose(asked(DraftPlan(7), sampling, length)) for held in pair]
+        assert same(*drafts)
     assert same(*(held.propose(asked(DraftPlan(7, coupled=True))) for held in pair))
 
 
@@ -151,7 +156,7 @@ def passes_by_itself(held: Replica[Any], monkeypatch: pytest.MonkeyPatch) -> lis
 
     def counted(*arguments: Any) -> Any:
         found = follow(*arguments)
-        counts.append(0 if found is None else found.passes)
+        counts.append(0 if found is None else len(found.read))
         return found
 
     monkeypatch.setattr(runtime, "follow", counted)
@@ -225,8 +230,8 @@ def test_a_first_row_that_is_not_finite_is_left_to_the_steps(bad: float) -> None
     held.propose(asked(DraftPlan(1)))
     ids = [1, 2, 3]
     block = Block(DraftPlan(5), len(ids), CounterDraws(0), ())
-    logits = torch.full((20,), -torch.inf if bad < 0 else 0.0)
-    logits[4] = bad
+    logits = torch.full((1, 20), -torch.inf if bad < 0 else 0.0)
+    logits[0, 4] = bad
     assert held._runtime.follow(Pass(SESSION, ids, 1, PLAIN, "draft", None, block), logits) is None
 
 
@@ -235,3 +240,100 @@ def test_rows_of_the_whole_vocabulary_are_left_to_the_steps(monkeypatch: pytest.
     counts = passes_by_itself(held, monkeypatch)
     assert same(held.propose(asked(DraftPlan(5))), replica(alone=False, support=None).propose(asked(DraftPlan(5))))
     assert set(counts) <= {0}
+
+
+def target(alone: bool, context: int = CONTEXT, network: PreTrainedModel | None = None) -> Replica[Any]:
+    runtime = RaggedRuntime(Decoder(network or model("llama", head_dim=STEP), context, "int8"), info())
+    kernels = DeviceKernels()
+    if alone:
+        runtime.equip("target", kernels)
+    return Replica(runtime, kernels)
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["one-thread", "two-threads"])
+def targets(request: pytest.FixtureRequest) -> Iterator[tuple[Replica[Any], Replica[Any]]]:
+    """One that goes on by itself, and one that takes steps."""
+    with threads_of_torch(request.param):
+        yield target(alone=True), target(alone=False)
+
+
+def question(
+    rounds: int, sampling: SamplingParams = PLAIN, length: int = 9, draft: Draft | None = None, **other: Any
+) -> VerifyRequest:
+    ids = [(7 * i + length) % 60 for i in range(length)]
+    context = ContextDelta(SESSION, length, 5, 0, ids, context_hash(ids))
+    state = AcceptanceState().pack()
+    return VerifyRequest(context, sampling, draft or Draft(), "exact", state, 0, rounds=rounds, **other)
+
+
+def answered(held: Replica[Any], request: VerifyRequest) -> tuple[Verdict, Timing, bytes]:
+    """The verdict, the account of its time, and what the session is known to be then."""
+    answers: list[Any] = []
+    held.batcher.add(Job(held.verify_steps(request), lambda result, timing: answers.append((result, timing))))
+    while held.batcher.jobs:
+        held.batcher.step()
+    ((verdict, timing),) = answers
+    if isinstance(verdict, BaseException):
+        raise verdict
+    return verdict, timing, held.context_hash(SESSION).digest
+
+
+@given(
+    sampling=samplings | samplings.map(lambda one: replace(one, temperature=0.0)),
+    rounds=st.sampled_from([1, 2, 4, 8]),
+    length=st.integers(1, CONTEXT),
+    copied=st.lists(st.integers(0, VOCABULARY - 1), max_size=3),
+)
+def test_a_run_does_not_depend_on_who_takes_its_rounds(
+    targets: tuple[Replica[Any], Replica[Any]], sampling: SamplingParams, rounds: int, length: int, copied: list[int]
+) -> None:
+    """Nor do the passes it takes, when it ends, what is known of the session, and the run after it."""
+    block = copied_block(copied[: CONTEXT - length])
+    for request in (question(rounds, sampling, length, block), question(rounds, sampling, max(1, length - 1))):
+        (left, by_itself, known), (right, by_steps, known_too) = (answered(held, request) for held in targets)
+        assert (left, known) == (right, known_too)
+        assert (by_itself.forwards, by_itself.tokens) == (by_steps.forwards, by_steps.tokens)
+    assert targets[0].batcher.passes == targets[1].batcher.passes
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"sampling": replace(PLAIN, top_k=5)},
+        {"sampling": replace(PLAIN, processing=Processing(presence_penalty=1.0)), "length": 5},
+        {"top_logprobs": 2},
+    ],
+    ids=["top_k", "processed", "logprobs"],
+)
+def test_what_needs_more_than_tokens_is_left_to_the_steps(
+    targets: tuple[Replica[Any], Replica[Any]], other: dict[str, Any]
+) -> None:
+    left, right = (answered(held, question(8, **other)) for held in targets)
+    assert left[0] == right[0]
+    coupled = replace(question(8), acceptance="coupled")
+    assert answered(targets[0], coupled)[0] == answered(targets[1], coupled)[0]
+
+
+def test_a_run_goes_on_by_itself_until_somebody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    held, other = target(alone=True), target(alone=False)
+    counts, request = passes_by_itself(held, monkeypatch), question(8, replace(PLAIN, ignore_eos=True))
+    assert answered(held, request)[0] == answered(other, request)[0]
+    assert counts == [7]
+    held.batcher.disturb(True)
+    assert answered(held, request)[0] == answered(other, request)[0]
+    assert counts[1:] == [0] * 7  # of the last round nobody asks
+
+
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize("greedy", [True, False])
+def test_a_round_whose_logits_are_no_numbers_ends_the_run(alone: bool, greedy: bool) -> None:
+    """What came before it is told; whoever asks again hears why."""
+    sampling = replace(PLAIN, ignore_eos=True, temperature=0.0 if greedy else 0.9)
+    whole = answered(target(alone=False), question(8, sampling))[0]
+    poisoned = deepcopy(model("llama", head_dim=STEP))
+    with torch.no_grad():
+        poisoned.get_input_embeddings().weight[whole.tokens[2]] = torch.nan
+    held = target(alone, network=poisoned)
+    first = whole.tokens.index(whole.tokens[2])
+    verdict = answered(held, question(8, sampling))[0]
+    assert verdict.tokens == whole.tokens[: first + 1]

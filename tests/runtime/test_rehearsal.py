@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from adasd.kernels import loops
+from adasd.kernels import device, loops
 from adasd.runtime.loading import RuntimeOptions, load_model
 from adasd.runtime.toy_tokenizer import write_toy_files
 from tests.runtime.models import CONTEXT, VOCABULARY, model
@@ -18,10 +20,15 @@ from tests.runtime.models import CONTEXT, VOCABULARY, model
 def test_a_model_has_decoded_once_it_is_loaded_and_holds_nothing_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sound: bool
 ) -> None:
-    """Of one that is no good its first request hears, not whoever waits for the service to be ready."""
-    drawn = list[float]()
-    draw = loops.draw
-    monkeypatch.setattr(loops, "draw", lambda *given: drawn.append(given[-1]) or draw(*given))  # type: ignore[func-returns-value]
+    """Of all that has to be compiled; of one that is no good its first request hears, not whoever waits for the service
+    to be ready."""
+    used: list[str] = []
+
+    def noted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *given: used.append(name) or function(*given)  # type: ignore[func-returns-value]
+
+    for place, name in ((loops, "draw"), (loops, "drawn"), (device, "evidence_of")):
+        monkeypatch.setattr(place, name, noted(name, getattr(place, name)))
     llama = deepcopy(model("llama"))
     if not sound:
         with torch.no_grad():
@@ -29,4 +36,4 @@ def test_a_model_has_decoded_once_it_is_loaded_and_holds_nothing_of_it(
     llama.save_pretrained(tmp_path)
     write_toy_files(tmp_path, VOCABULARY, CONTEXT)
     runtime, _ = load_model(str(tmp_path), "target", RuntimeOptions())
-    assert (len(drawn), runtime.allocated) == (int(sound), 0)
+    assert (used, runtime.allocated) == (["drawn", "evidence_of", "draw"] if sound else [], 0)
