@@ -136,6 +136,7 @@ class Engine:
             with self._cores.taken():
                 began = time.perf_counter()
                 took_part = self._replica.batcher.step()
+            self._tell()  # before anything is counted: somebody waits
             self._stepped(took_part)
         except Exception:
             logger.exception("a step failed")

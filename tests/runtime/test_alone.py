@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
@@ -205,9 +206,11 @@ def test_two_in_hand_take_steps_together(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_the_account_tells_passes_from_rules() -> None:
-    _, timing = told(replica(alone=True), asked(DraftPlan(10), replace(PLAIN, ignore_eos=True)))
+    held, began = replica(alone=True), time.perf_counter()
+    _, timing = told(held, asked(DraftPlan(10), replace(PLAIN, ignore_eos=True)))
     assert (timing.forwards, timing.sessions) == (10, 10)
     assert min(timing.forward, timing.rules) > 0.0
+    assert timing.whole <= time.perf_counter() - began, "no time is told twice"
 
 
 @pytest.mark.parametrize("alone", [True, False])
