@@ -29,6 +29,9 @@ from adasd.runtime.linear import Product
 _FIRST = np.zeros(1, dtype=np.int64)
 """Of a pass over one token, whose logits are wanted."""
 
+LAST = "last "
+"""Of what comes after the last layer's attention: nobody needs it but for the logits."""
+
 Part = Callable[[], None]
 Places = tuple[NDArray[np.int64], NDArray[np.int64]]
 """Steps, and where in the order of each."""
@@ -56,11 +59,12 @@ class Sizes(NamedTuple):
     width: int
 
     def buffers(self) -> dict[str, int]:
-        """What a pass needs room for, a row a token: widths. nothing: zeros, which the first norm adds. chosen: what
-        logits are made of."""
-        stream = dict.fromkeys(("x", "nothing", "added", "normed", "chosen"), self.hidden)
-        queries, both = self.heads * self.width, self.heads + 2 * self.key_heads
-        return stream | {"qkv": both * self.width, "read": queries, "both": 2 * self.between, "gated": self.between}
+        """What a pass needs room for, a row a token: widths. nothing: zeros, which the first norm adds. LAST: of the
+        tokens whose logits are wanted."""
+        stream = dict.fromkeys(("x", "added", "normed"), self.hidden)
+        inner = stream | {"read": self.heads * self.width, "both": 2 * self.between, "gated": self.between}
+        qkv = (self.heads + 2 * self.key_heads) * self.width
+        return inner | {LAST + name: width for name, width in inner.items()} | {"nothing": self.hidden, "qkv": qkv}
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,33 +157,45 @@ class Stack:
         embedded = {"table": pointwise.TABLE, "ids": pointwise.WHICH, "x": pointwise.CHOSEN}
         plan.step(pointwise.choice(hidden), embedded | {"tokens": pointwise.COUNT, "blocks": ITEMS})
         for index, layer in enumerate(weights.layers):
-            self._add(plan, index, layer)
-        self._add_norm(plan, "added", weights.norm)
-        chosen = {"normed": pointwise.TABLE, "which": pointwise.WHICH, "chosen": pointwise.CHOSEN}
-        plan.step(pointwise.choice(hidden), chosen | {"rows": pointwise.COUNT, "row blocks": ITEMS})
-        self._add_product(plan, weights.head, "chosen", "logits", "rows")
+            self._add_attention(plan, index, layer)
+            if index == len(weights.layers) - 1:
+                self._add_choice(plan, "x", hidden)
+                self._add_choice(plan, "read", self._sizes.heads * self._sizes.width)
+            self._add_rest(plan, layer, LAST if index == len(weights.layers) - 1 else "")
+        self._add_norm(plan, LAST, "added", weights.norm)
+        self._add_product(plan, weights.head, LAST, "normed", "logits")
         return plan
 
-    def _add(self, plan: _Plan, index: int, layer: Layer) -> None:
+    def _add_choice(self, plan: _Plan, name: str, width: int) -> None:
+        """Of the tokens whose logits are wanted."""
+        places = {name: pointwise.TABLE, "which": pointwise.WHICH, LAST + name: pointwise.CHOSEN}
+        plan.step(pointwise.choice(width), places | {LAST + "tokens": pointwise.COUNT, LAST + "blocks": ITEMS})
+
+    def _add_attention(self, plan: _Plan, index: int, layer: Layer) -> None:
         heads = self._sizes.heads, self._sizes.key_heads, self._sizes.width
-        self._add_norm(plan, "added" if index else "nothing", layer.attention_norm)
-        self._add_product(plan, layer.qkv, "normed", "qkv")
+        self._add_norm(plan, "", "added" if index else "nothing", layer.attention_norm)
+        self._add_product(plan, layer.qkv, "", "normed", "qkv")
         plan.step(fused.read(heads, self._rotations, self._scale), fused.PLACES_OF)
         plan.call(partial(self._attend, index), long_only=True)
-        self._add_product(plan, layer.output, "read", "added")
-        self._add_norm(plan, "added", layer.feed_forward_norm)
-        self._add_product(plan, layer.gate_up, "normed", "both")
-        plan.step(pointwise.gates(self._sizes.between), pointwise.PLACES_OF_GATES)
-        self._add_product(plan, layer.down, "gated", "added")
 
-    def _add_norm(self, plan: _Plan, addend: str, weight: Tensor) -> None:
-        plan.step(pointwise.norm(weight, self._epsilon), pointwise.PLACES_OF_NORM | {addend: pointwise.ADDEND})
+    def _add_rest(self, plan: _Plan, layer: Layer, which: str) -> None:
+        """What comes after attention. which: LAST, or of all tokens."""
+        self._add_product(plan, layer.output, which, "read", which + "added")
+        self._add_norm(plan, which, "added", layer.feed_forward_norm)
+        self._add_product(plan, layer.gate_up, which, "normed", which + "both")
+        plan.step(pointwise.gates(self._sizes.between), _of(which, pointwise.PLACES_OF_GATES))
+        self._add_product(plan, layer.down, which, "gated", which + "added")
 
-    def _add_product(self, plan: _Plan, product: Product, source: str, target: str, count: str = "tokens") -> None:
+    def _add_norm(self, plan: _Plan, which: str, addend: str, weight: Tensor) -> None:
+        places = pointwise.PLACES_OF_NORM | {addend: pointwise.ADDEND}
+        plan.step(pointwise.norm(weight, self._epsilon), _of(which, places))
+
+    def _add_product(self, plan: _Plan, product: Product, which: str, source: str, target: str) -> None:
         if isinstance(product, Matrix) and product.is_whole:
-            plan.step(product.step, {source: products.X, target: products.OUT, count: products.TOKENS})
+            places = _of(which, {source: products.X, "tokens": products.TOKENS})
+            plan.step(product.step, places | {target: products.OUT})
         else:
-            plan.call(partial(self._multiply, product, source, target))
+            plan.call(partial(self._multiply, product, which + source, target))
 
     def _multiply(self, product: Product, source: str, target: str) -> None:
         """By the library; whoever reads the result is told where it is."""
@@ -201,14 +217,13 @@ class Stack:
         if (tokens, rows) == self._counts:
             return
         self._counts = tokens, rows
-        for name, count in (("tokens", tokens), ("rows", rows)):
-            self._set(name, count)
-        for name, count in (("blocks", tokens), ("row blocks", rows)):
-            self._set(name, pointwise.blocks(count))
+        for which, count in (("", tokens), (LAST, rows)):
+            self._set(which + "tokens", count)
+            self._set(which + "blocks", pointwise.blocks(count))
         for name, width in self._sizes.buffers().items():
-            if len(self._buffers[name]) < tokens * width:
-                self._buffers[name] = torch.zeros(tokens * width)
-            count = rows if name == "chosen" else tokens
+            count = rows if name.startswith(LAST) else tokens
+            if len(self._buffers[name]) < count * width:
+                self._buffers[name] = torch.zeros(count * width)
             self._rows[name] = self._buffers[name][: count * width].view(count, width)
             self._set(name, self._buffers[name].data_ptr())
 
@@ -216,6 +231,11 @@ class Stack:
         """Wherever it is asked for, which may be nowhere: products of the library ask for nothing."""
         if (places := self._places.get(name)) is not None:
             self._program.numbers[places] = numbers
+
+
+def _of(which: str, places: dict[str, int]) -> dict[str, int]:
+    """The same places of those tokens."""
+    return {which + name: place for name, place in places.items()}
 
 
 class _Plan:
