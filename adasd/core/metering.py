@@ -67,11 +67,13 @@ UNSEEN = Average()
 class Observation:
     """One round as the gateway saw it, in seconds.
 
-    commit: by which the store held up the next block. drafting: until the candidates were there; None if that says
-    nothing. work: of which the drafter's own. steps: in so many passes; 0 where they were not the usual ones, because
-    it was catching up. sessions, rows: in the target's pass, whoever's; rows None: this round's own. running: known to
-    take turns at one computer, in whichever passes; None where passes do not wait for one another. copied: the
-    candidates needed no drafter. served: sessions in the drafter's passes. read: ids that it had to read first.
+    verify: the target's pass. commit: by which the store held up the next block. drafting: until the candidates were
+    there; None if that says nothing. work: of which the drafter's own. steps: in so many passes; 0 where they were not
+    the usual ones, because it was catching up. sessions, rows: in the target's pass, whoever's; rows None: this round's
+    own. running: known to take turns at one computer, in whichever passes; None where passes do not wait for one
+    another. copied: the candidates needed no drafter. served: sessions in the drafter's passes. read: ids that it had
+    to read first. way: what held the session up beside the target's pass, the message's way there and back above all;
+    None where passes went on meanwhile.
     """
 
     candidates: int
@@ -86,6 +88,7 @@ class Observation:
     copied: bool = False
     served: float = 1.0
     read: int = 0
+    way: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,9 @@ class CostMeter:
     is how many of them there are, for without a drafter they keep step; sessions that draft come apart, and those
     that are `together` in a pass of theirs wait for the passes of the others. strangers: sessions in a pass beyond
     those known to take turns. draft, served: a step of the drafter's and whom it serves. reading, prompts: an id that
-    the drafter catches up with, and one of a prompt that the target reads.
+    the drafter catches up with, and one of a prompt that the target reads. way, plain: beside the passes of rounds with
+    candidates and without. Busy cores lengthen it for few rows as for many: in `level` it would make plain rounds dear
+    that have none of it, and candidates seem cheap beside them.
     """
 
     prior: CostProfile = NOMINAL
@@ -115,6 +120,8 @@ class CostMeter:
     served: Average = UNSEEN
     reading: Average = UNSEEN
     prompts: Average = UNSEEN
+    way: Average = UNSEEN
+    plain: Average = UNSEEN
     turns: bool = False
     rounds: int = 0
     paced: bool = False
@@ -123,12 +130,21 @@ class CostMeter:
         """The meter once it has seen another round."""
         sharing = max(1.0, seen.sessions)
         rows = seen.candidates + 1 if seen.rows is None else max(seen.rows, seen.candidates + 1)
-        meter = self._verified(seen, sharing, grouped(rows))
+        meter = self._verified(seen, sharing, grouped(rows))._gone(seen.candidates > 0, seen.way)
         return meter if seen.drafting is None else meter._drafted(seen, seen.drafting)
 
     def prefilled(self, seconds: float, ids: int) -> CostMeter:
         """The meter once the target has read ids of prompts in that time."""
         return replace(self, prompts=self.prompts.add(seconds / ids, HORIZON)) if ids >= MANY else self
+
+    def _gone(self, speculative: bool, seconds: float | None) -> CostMeter:
+        """What the way of such a round took, and one round later than what was known of it."""
+        way, plain = self.way.aged(HORIZON), self.plain.aged(HORIZON)
+        if seconds is None:
+            return replace(self, way=way, plain=plain)
+        if speculative:
+            return replace(self, way=self.way.add(seconds, HORIZON), plain=plain)
+        return replace(self, way=way, plain=self.plain.add(seconds, HORIZON))
 
     def _drafted(self, seen: Observation, seconds: float) -> CostMeter:
         reading = max(0.0, seen.work - seen.candidates * self.draft.otherwise(0.0))
@@ -179,13 +195,15 @@ class CostMeter:
         usual = self.sessions.otherwise(1.0)
         running = max(1, round(usual if known is None else known + self.strangers.otherwise(0.0)))
         together = max(1, round(running * min(1.0, self.together.otherwise(usual) / usual)))
-        copied = self._copied_table(running)
+        plain = self.plain.otherwise(0.0)
+        way = max(0.0, self.way.otherwise(plain) - plain)
+        copied = _dearer(self._copied_table(running), way if running == 1 else 0.0)
         return CostProfile(
             version="live",
             fixed=self.fixed.otherwise(0.0),
             draft=self._draft(running),
-            verify=_dearer(self._verify_table(running, together), apart),
-            commit=self.commit.otherwise(self.prior.commit),
+            verify=_dearer(self._verify_table(running, together), way + apart),
+            commit=self.commit.otherwise(self.prior.commit) + plain,
             copied=_dearer(copied, apart),
             reading=self._reading(running),
             joined=copied,

@@ -169,10 +169,10 @@ class RoundWatch:
             self._costs.prefilled(timing.forward, timing.tokens)
         else:
             self._costs.runs.answered(seconds, timing, rounds, candidates)
-            hides = _unseen if candidates == 0 and self._costs.runs_ahead else _seen
-            own, pass_ = hides(seconds, timing) / rounds, (sessions, rows, running)
+            verify, way = _told_apart(seconds, timing, rounds, hidden=candidates == 0 and self._costs.runs_ahead)
             each = candidates if rounds == 1 else 0  # of a run the average pass is known, and that it had so many rows
-            self._costs.add(Observation(each, own, 0.0, drafting, work, steps, *pass_, copied, served, read))
+            pass_ = sessions, rows, running, copied, served, read, way
+            self._costs.add(Observation(each, verify, 0.0, drafting, work, steps, *pass_))
         self._prefill = False
 
     def _drafting(self) -> tuple[float | None, float, int]:
@@ -195,19 +195,18 @@ class RoundWatch:
         return served, 0 if self._warm else timing.tokens
 
 
-def _seen(seconds: float, timing: Timing) -> float:
-    """What a pass holds its session up, less the wait for it."""
-    return seconds - min(max(0.0, timing.queue - timing.ahead), seconds)
+def _told_apart(seconds: float, timing: Timing, rounds: int, hidden: bool) -> tuple[float, float | None]:
+    """The pass of an average round, and what its session lost beside it, less the wait for the device.
 
-
-def _unseen(seconds: float, timing: Timing) -> float:
-    """The same of a plain round among plain ones that are begun ahead: the way there and back goes on beside the pass.
-
-    This one may not have been begun ahead, because its session drafts at times: that is the price of candidates, and
-    would make plain rounds look dear.
+    hidden: as a plain round among plain ones that are begun ahead: the way there and back goes on beside the passes, as
+    far as it takes no longer than they do. This one may not have been begun ahead, because its session drafts at times:
+    that is the price of candidates, and would make plain rounds look dear.
     """
-    seen = _seen(seconds, timing)
-    return max(seen, timing.forward + timing.rules) if timing.ahead else min(seen, timing.forward + timing.rules)
+    held = seconds - min(max(0.0, timing.queue - timing.ahead), seconds)
+    if not timing.forwards:  # whoever answers keeps no account
+        return held / rounds, None
+    work = timing.forward + timing.rules
+    return work / rounds, None if hidden and not timing.ahead else max(0.0, held - work) / rounds
 
 
 def _sharing(timing: Timing) -> tuple[float, int | None]:

@@ -9,6 +9,7 @@ import pytest
 
 from adasd.core.costs import NOMINAL, CostProfile, isotonic, paced, stated_profile
 from adasd.core.errors import InvalidRequest
+from adasd.core.marginal import weighed
 from adasd.core.metering import Average, CostMeter, Observation, grouped
 
 STATED: dict[str, Any] = {"version": "a100", "fixed": 0.5, "draft": 0.1, "verify": [1, 1.5], "commit": 0.25}
@@ -132,6 +133,36 @@ def test_blocks_that_come_apart_wait_for_one_anothers_passes() -> None:
     assert apart.verify[1] == pytest.approx(2.0, rel=0.05)
     in_step = after(CostMeter(), 8.0, 1.2).profile()
     assert in_step.verify[:2] == pytest.approx((1.0, 1.2), rel=0.05)
+
+
+def test_what_lies_beside_the_passes_is_no_pass() -> None:
+    """Messages that take 0.5 s make a plain round no dearer that has none of it, and one with candidates by as much.
+    Where plain rounds have it too, it is theirs as well."""
+    for plain in (None, 0.125):
+        meter = CostMeter(paced([0.25, 0.25, 0.25, 0.375], [0.03]), paced=True)
+        for _ in range(40):
+            meter = meter.after(Observation(0, 0.25, 0.0, way=plain))
+            meter = meter.after(Observation(3, 0.25, 0.0, 0.09, 0.09, 3, way=0.5))
+        costs = meter.profile()
+        first = 0.25 + (plain or 0.0)
+        assert costs.rounds[0] == pytest.approx(first, abs=1e-3)
+        assert costs.rounds[3] == pytest.approx(0.25 + 0.5 + 0.09, rel=0.01)
+        assert costs.copied_rounds[3] == pytest.approx(0.25 + 0.5, rel=0.01)
+
+
+def test_busy_cores_make_no_long_block_worth_its_time() -> None:
+    """Sixteen sessions draft, and every message takes three passes' time. Those that begin then, hopefully, draft none:
+    what holds up few rows as much as many does not make many cheap."""
+    passes = [0.03, 0.03, 0.03, 0.05, 0.07, 0.14, 0.28]
+    meter = CostMeter(paced(passes, [0.0025, 0.003, 0.0035, 0.005, 0.008, 0.014, 0.027]), paced=True)
+    for number in range(400):
+        together = 2 + number % 11
+        rows, took = 4 * together, 4.5e-3 * 4 * together
+        shared = {"sessions": float(together), "rows": rows, "running": 16.0, "served": 8.0}
+        meter = meter.after(Observation(3, max(0.05, took), 0.0, 0.03, 0.018, 3, way=0.2, **shared))
+    costs = meter.profile(known=16)
+    assert costs.rounds[0] < 0.1
+    assert not weighed(0.8, 1.0, costs, 20).pays
 
 
 def test_rows_are_grouped_eight_an_octave() -> None:

@@ -30,7 +30,7 @@ from adasd.kernels.device import DeviceKernels
 from adasd.kernels.positions import Columns
 from adasd.kernels.tiles import STEP
 from adasd.runtime.decoder import Decoder
-from adasd.runtime.jobs import Job, Pass
+from adasd.runtime.jobs import Job, Pass, Run
 from adasd.runtime.ragged import RaggedRuntime
 from adasd.runtime.replica import Replica
 from tests.runtime.models import CONTEXT, VOCABULARY, info, model
@@ -61,9 +61,9 @@ def pair(request: pytest.FixtureRequest) -> Iterator[tuple[Replica[Any], Replica
         yield replica(alone=True), replica(alone=False)
 
 
-def wide(context: int) -> PreTrainedModel:
+def wide(context: int, name: str = "student") -> PreTrainedModel:
     """As `model` has it, but with a longer context."""
-    network = deepcopy(model("student", head_dim=STEP))
+    network = deepcopy(model(name, head_dim=STEP))
     network.config.max_position_embeddings = context
     return network
 
@@ -181,6 +181,17 @@ def test_where_the_kv_is_full_it_stops_and_goes_on_once_there_is_more(monkeypatc
     assert counts == [4, 6]  # up to position 64, one by a step, the rest
 
 
+def test_what_was_read_on_the_way_is_not_read_again() -> None:
+    """By the next block, of which all but the last candidate stand."""
+    request = asked(DraftPlan(6), replace(PLAIN, ignore_eos=True))
+    tokens = []
+    for held in (replica(alone=True), replica(alone=False)):
+        ids = [*request.context.ids, *held.propose(request).ids[:5]]
+        grown = replace(request, context=replace(request.context, base=len(ids), ids=ids, hash=context_hash(ids)))
+        tokens.append(told(held, replace(grown, plan=DraftPlan(1)))[1].tokens)
+    assert tokens == [1, 1]
+
+
 def test_somebody_who_waits_is_not_kept_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     held, other = replica(alone=True), replica(alone=False)
     counts, request = passes_by_itself(held, monkeypatch), asked(DraftPlan(6), replace(PLAIN, ignore_eos=True))
@@ -245,8 +256,9 @@ def test_rows_of_the_whole_vocabulary_are_left_to_the_steps(monkeypatch: pytest.
     assert set(counts) <= {0}
 
 
-def target(alone: bool, context: int = CONTEXT, network: PreTrainedModel | None = None) -> Replica[Any]:
-    runtime = RaggedRuntime(Decoder(network or model("llama", head_dim=STEP), context, "int8"), info())
+def target(alone: bool, context: int = CONTEXT, network: PreTrainedModel | None = None, **facts: Any) -> Replica[Any]:
+    body = Decoder(network or model("llama", head_dim=STEP), context, "int8")
+    runtime = RaggedRuntime(body, replace(info(), **{"context_length": context, **facts}))
     kernels = DeviceKernels()
     if alone:
         runtime.equip("target", kernels)
@@ -340,3 +352,42 @@ def test_a_round_whose_logits_are_no_numbers_ends_the_run(alone: bool, greedy: b
     first = whole.tokens.index(whole.tokens[2])
     verdict = answered(held, question(8, sampling))[0]
     assert verdict.tokens == whole.tokens[: first + 1]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_a_first_row_of_a_run_that_is_not_finite_is_left_to_the_rules(bad: float, temperature: float) -> None:
+    held = target(alone=True)
+    answered(held, question(1))
+    ids = [1, 2, 3]
+    logits = torch.full((1, VOCABULARY), -torch.inf if bad < 0 else 0.0)
+    logits[0, 4] = bad
+    wanted = Pass(SESSION, ids, 1, replace(PLAIN, temperature=temperature), "target")
+    run = Run(4, len(ids), CounterDraws(0), ())
+    assert held._runtime.follow(replace(wanted, run=run), logits) is None
+
+
+def test_a_run_ends_with_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = answered(target(alone=False), question(8, replace(PLAIN, ignore_eos=True)))[0]
+    end = max(whole.tokens.index(token) for token in whole.tokens)
+    held = target(alone=True, eos_ids=frozenset({whole.tokens[end]}))
+    counts = passes_by_itself(held, monkeypatch)
+    assert answered(held, question(8))[0].tokens == whole.tokens[: end + 1]
+    assert 1 < end < 8
+    assert counts == [end]
+
+
+def test_a_run_stops_where_the_kv_is_full_and_goes_on_once_there_is_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    longer = {"network": wide(256, "llama"), "context": 256}
+    held, other = target(alone=True, **longer), target(alone=False, **longer)
+    counts, request = passes_by_itself(held, monkeypatch), question(8, replace(PLAIN, ignore_eos=True), length=60)
+    assert answered(held, request)[0] == answered(other, request)[0]
+    assert counts == [4, 2]  # up to position 64, one by a step, the rest
+
+
+def test_a_run_does_not_go_beyond_the_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though there is KV for more."""
+    replicas = target(alone=True, context_length=12), target(alone=False, context_length=12)
+    left, right = (answered(held, question(8, replace(PLAIN, ignore_eos=True)))[0] for held in replicas)
+    assert left == right
+    assert len(left.tokens) == 4

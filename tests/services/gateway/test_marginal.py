@@ -173,11 +173,11 @@ def test_a_round_begun_ahead_costs_what_it_took_and_not_what_was_seen_of_it() ->
     watch.verified(1.0, Timing(forwards=1, sessions=1, tokens=20), 0)
     for waited, ahead in ((0.25, 0.5), (1.0, 0.75)):
         watch.verified(waited, Timing(1, 0.0, 0.625, 0.125, 1, 1, ahead), 0)
-    assert [seen.verify for seen in costs.rounds] == [0.75, 1.0]
+    assert [(seen.verify, seen.way) for seen in costs.rounds] == [(0.75, 0.0), (0.75, 0.25)]
 
 
-@pytest.mark.parametrize(("runs_ahead", "plain"), [(False, 1.0), (True, 0.75)])
-def test_a_plain_round_is_priced_as_one_among_plain_ones(runs_ahead: bool, plain: float) -> None:
+@pytest.mark.parametrize(("runs_ahead", "plain"), [(False, 0.25), (True, None)])
+def test_a_plain_round_is_priced_as_one_among_plain_ones(runs_ahead: bool, plain: float | None) -> None:
     """Beside rounds with candidates none is begun ahead; were there no candidates, all would be."""
     costs = Seen()
     costs.told(replace(INFO, runs_ahead=runs_ahead), None)
@@ -185,7 +185,7 @@ def test_a_plain_round_is_priced_as_one_among_plain_ones(runs_ahead: bool, plain
     told = Timing(1, 0.25, 0.625, 0.125, 1, 1)
     for candidates in (0, 0, 3):
         watch.verified(1.25, told, candidates)
-    assert [seen.verify for seen in costs.rounds] == [plain, 1.0]
+    assert [(seen.verify, seen.way) for seen in costs.rounds] == [(0.75, plain), (0.75, 0.25)]
 
 
 @pytest.mark.parametrize(("drafters", "share"), [(4, 4.0), (8, 2.0), (16, 1.0), (32, 1.0)])
@@ -210,7 +210,7 @@ def test_on_shared_cores_a_drafter_that_nobody_has_seen_is_priced_by_the_load() 
         costs = Seen(shared_cores=shared)
         watch = RoundWatch(costs)
         for _ in range(20):
-            watch.verified(1.0, Timing(forwards=1, sessions=8, tokens=8), 0)
+            watch.verified(1.0, Timing(forwards=1, forward=1.0, sessions=8, tokens=8), 0)
         profile = now(costs)
         assert profile.draft / profile.rounds[0] == pytest.approx(price, rel=0.2)
 
