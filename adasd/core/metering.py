@@ -196,7 +196,7 @@ class CostMeter:
         running = max(1, round(usual if known is None else known + self.strangers.otherwise(0.0)))
         together = max(1, round(running * min(1.0, self.together.otherwise(usual) / usual)))
         plain = self.plain.otherwise(0.0)
-        way = max(0.0, self.way.otherwise(plain) - plain)
+        way = max(0.0, self.way.otherwise(plain) - plain) * running / together
         copied = _dearer(self._copied_table(running), way if running == 1 else 0.0)
         return CostProfile(
             version="live",

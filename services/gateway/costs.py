@@ -63,6 +63,7 @@ class LiveCosts:
         self._added, self._due = 0, 0.0
         self.running, self.runs_ahead = 0, False
         self._load = 0  # sessions for which the profile was worked out
+        self._since_drafts = 0
 
     def told(self, target: ModelInfo | None, draft: ModelInfo | None) -> None:
         """What passes took where the models run, before the first request: better than a guess, no better than what an
@@ -89,9 +90,15 @@ class LiveCosts:
     def prefilled(self, seconds: float, ids: int) -> None:
         self._meter = self._meter.prefilled(seconds, ids)
 
+    @property
+    def undisturbed(self) -> bool:
+        """Whether nobody drafts: on shared cores that holds up what else goes on, until every session has had a round."""
+        return not self.shared_cores or self.running <= 1 or self._since_drafts >= self.running
+
     def add(self, seen: Observation) -> None:
         self._seen.append(seen)
         self._added += 1
+        self._since_drafts = 0 if seen.work else self._since_drafts + 1
 
     def digest(self) -> None:
         """Reckon with the rounds that were put down, and work the costs out again if that is due."""
@@ -169,11 +176,22 @@ class RoundWatch:
             self._costs.prefilled(timing.forward, timing.tokens)
         else:
             self._costs.runs.answered(seconds, timing, rounds, candidates)
-            verify, way = _told_apart(seconds, timing, rounds, hidden=candidates == 0 and self._costs.runs_ahead)
+            verify, way = _told_apart(seconds, timing, rounds, self._hides(timing, candidates))
             each = candidates if rounds == 1 else 0  # of a run the average pass is known, and that it had so many rows
             pass_ = sessions, rows, running, copied, served, read, way
             self._costs.add(Observation(each, verify, 0.0, drafting, work, steps, *pass_))
         self._prefill = False
+
+    def _hides(self, timing: Timing, candidates: int) -> bool:
+        """Whether a plain round is told without its way there and back, as one among plain ones.
+
+        Where those are begun ahead, it goes on beside the passes, as far as it takes no longer than they do. This one may
+        not have been begun ahead, because its session drafts at times, or may have waited for others who draft: that is
+        the price of candidates, and would make plain rounds look dear.
+        """
+        if candidates:
+            return False
+        return not self._costs.undisturbed or (self._costs.runs_ahead and not timing.ahead)
 
     def _drafting(self) -> tuple[float | None, float, int]:
         """As an observation has it. Of a drafter that keeps no account all the time is work.
@@ -195,18 +213,13 @@ class RoundWatch:
         return served, 0 if self._warm else timing.tokens
 
 
-def _told_apart(seconds: float, timing: Timing, rounds: int, hidden: bool) -> tuple[float, float | None]:
-    """The pass of an average round, and what its session lost beside it, less the wait for the device.
-
-    hidden: as a plain round among plain ones that are begun ahead: the way there and back goes on beside the passes, as
-    far as it takes no longer than they do. This one may not have been begun ahead, because its session drafts at times:
-    that is the price of candidates, and would make plain rounds look dear.
-    """
+def _told_apart(seconds: float, timing: Timing, rounds: int, hides: bool) -> tuple[float, float | None]:
+    """The pass of an average round, and what its session lost beside it, less the wait for the device."""
     held = seconds - min(max(0.0, timing.queue - timing.ahead), seconds)
     if not timing.forwards:  # whoever answers keeps no account
         return held / rounds, None
     work = timing.forward + timing.rules
-    return work / rounds, None if hidden and not timing.ahead else max(0.0, held - work) / rounds
+    return work / rounds, None if hides else max(0.0, held - work) / rounds
 
 
 def _sharing(timing: Timing) -> tuple[float, int | None]:

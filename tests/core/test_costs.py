@@ -131,6 +131,11 @@ def test_blocks_that_come_apart_wait_for_one_anothers_passes() -> None:
     apart = after(CostMeter(), 2.0, 0.5).profile()
     assert apart.verify[0] == pytest.approx(1.0, rel=0.05)
     assert apart.verify[1] == pytest.approx(2.0, rel=0.05)
+    meter = after(CostMeter(), 2.0, 0.5)
+    for _ in range(40):
+        meter = meter.after(Observation(1, 0.5, 0.0, 0.1, 0.1, 1, sessions=2.0, rows=4, running=8.0, way=0.05))
+    dearer = meter.profile()
+    assert dearer.verify[1] == pytest.approx(2.0 + 4 * 0.05, rel=0.05), "so do their messages, for the cores"
     in_step = after(CostMeter(), 8.0, 1.2).profile()
     assert in_step.verify[:2] == pytest.approx((1.0, 1.2), rel=0.05)
 

@@ -361,3 +361,19 @@ async def test_many_at_once_share_what_is_known(gateway: Gateway) -> None:
     profile = gateway.services.engine.costs.profile()
     assert profile.version == "live"
     assert profile.verify[0] != NOMINAL.verify[0]
+
+
+def test_a_plain_round_beside_others_that_draft_is_told_without_its_way() -> None:
+    """On shared cores, until all sessions have had a round without them. One by itself waits for nobody's."""
+    for sessions, ways in ((2, [0.25, None, None, 0.25]), (1, [0.25, 0.25, 0.25, 0.25])):
+        costs = Seen(shared_cores=True)
+        with running(costs, sessions):
+            one, other = RoundWatch(costs), RoundWatch(costs)
+            told = Timing(1, 0.0, 0.75, 0.0, 1, 1)
+            for watch in (one, other):
+                watch.verified(1.0, told, 0)  # a prefill
+            other.drafted(0.5, ACCOUNT, 3)
+            other.verified(1.0, told, 3)
+            for _ in range(3):
+                one.verified(1.0, told, 0)
+        assert [seen.way for seen in costs.rounds] == ways
