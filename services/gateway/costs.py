@@ -92,7 +92,7 @@ class LiveCosts:
 
     @property
     def undisturbed(self) -> bool:
-        """Whether nobody drafts: on shared cores that holds up what else goes on, until every session has had a round."""
+        """Whether nobody drafts, which holds up what else goes on at shared cores until every session has had a round."""
         return not self.shared_cores or self.running <= 1 or self._since_drafts >= self.running
 
     def add(self, seen: Observation) -> None:
@@ -185,9 +185,9 @@ class RoundWatch:
     def _hides(self, timing: Timing, candidates: int) -> bool:
         """Whether a plain round is told without its way there and back, as one among plain ones.
 
-        Where those are begun ahead, it goes on beside the passes, as far as it takes no longer than they do. This one may
-        not have been begun ahead, because its session drafts at times, or may have waited for others who draft: that is
-        the price of candidates, and would make plain rounds look dear.
+        Where those are begun ahead, it goes on beside the passes, as far as it takes no longer than they do. This one
+        may not have been begun ahead, because its session drafts at times, or may have waited for others who draft: that
+        is the price of candidates, and would make plain rounds look dear.
         """
         if candidates:
             return False
