@@ -92,7 +92,7 @@ class LiveCosts:
 
     @property
     def undisturbed(self) -> bool:
-        """Whether nobody drafts, which holds up what else goes on at shared cores until every session has had a round."""
+        """Whether nobody drafts: on shared cores that holds up others, until every session has had a round."""
         return not self.shared_cores or self.running <= 1 or self._since_drafts >= self.running
 
     def add(self, seen: Observation) -> None:
@@ -186,8 +186,8 @@ class RoundWatch:
         """Whether a plain round is told without its way there and back, as one among plain ones.
 
         Where those are begun ahead, it goes on beside the passes, as far as it takes no longer than they do. This one
-        may not have been begun ahead, because its session drafts at times, or may have waited for others who draft: that
-        is the price of candidates, and would make plain rounds look dear.
+        may not have been begun ahead, because its session drafts at times, or may have waited for others who draft:
+        that is the price of candidates, and would make plain rounds look dear.
         """
         if candidates:
             return False
