@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from adasd.core.draws import DrawKey, Draws
@@ -32,8 +32,9 @@ class Proposal(NamedTuple):
 class TargetRows(Protocol[D]):
     """The warped target distributions behind one block of n candidates: n + 1 rows."""
 
-    def evidence(self, draft: Draft) -> Sequence[Evidence]:
-        """One entry per candidate. Raises InvalidDraft for a row that `core.rows.check_row` refuses."""
+    def evidence(self, draft: Draft) -> Iterable[Evidence]:
+        """One entry per candidate, in their order; perhaps worked out as it is asked for, since nobody asks behind the
+        first that is rejected. Raises InvalidDraft at once for a row that `core.rows.check_row` refuses."""
         ...
 
     def emit(self, offset: int, minus: Row | None, key: DrawKey, draws: D) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,9 +41,9 @@ class GreedyTarget:
     tokens: tuple[int, ...]
     logits: Tensor
 
-    def evidence(self, draft: Draft) -> Sequence[Evidence]:
+    def evidence(self, draft: Draft) -> Iterable[Evidence]:
         check_block(draft, self.logits.shape[-1])
-        return [self._evidence(i, token, draft.rows[i]) for i, token in enumerate(draft.ids)]
+        return (self._evidence(i, token, draft.rows[i]) for i, token in enumerate(draft.ids))
 
     def _evidence(self, offset: int, token: int, row: Row) -> Evidence:
         p = (row.ids == self.tokens[offset]).astype(np.float64)
@@ -122,9 +122,9 @@ class WholeTarget:
     found: loops.Whole
     logits: Tensor
 
-    def evidence(self, draft: Draft) -> Sequence[Evidence]:
+    def evidence(self, draft: Draft) -> Iterable[Evidence]:
         check_block(draft, self.rows.shape[-1])
-        return [self._evidence(offset, token, draft.rows[offset]) for offset, token in enumerate(draft.ids)]
+        return (self._evidence(offset, token, draft.rows[offset]) for offset, token in enumerate(draft.ids))
 
     def _evidence(self, offset: int, token: int, row: Row) -> Evidence:
         peak, mass = float(self.found.peaks[offset]), float(self.found.masses[offset])

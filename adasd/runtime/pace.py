@@ -41,7 +41,7 @@ def rehearse(runtime: CausalRuntime[Any], kernels: Kernels[Any, CounterDraws]) -
             _pass(runtime, kernels, role, 1)
         (logits,) = runtime.forward([Segment(SESSION, 0, (0, 0), 2)])
         target = kernels.target(logits, SAMPLING)
-        target.evidence(CANDIDATE)
+        list(target.evidence(CANDIDATE))
         target.emit(0, CANDIDATE.rows[0], KEY, CounterDraws(0))
     runtime.release(SESSION)
 

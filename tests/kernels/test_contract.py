@@ -55,7 +55,7 @@ def test_distance_and_overlap_are_those_of_scipy(backend: Backend, case: dict[st
     sparse = SparseRow(ids, dense.weights[ids], FINE)
     for row in (dense, sparse):
         target = backend.target(np.tile(log(p), (len(ids) + 1, 1)), PLAIN)
-        evidence = target.evidence(block(ids.tolist(), [row] * len(ids)))
+        evidence = list(target.evidence(block(ids.tolist(), [row] * len(ids))))
         np.testing.assert_allclose([e.distance**2 for e in evidence], case["js_distance"] ** 2, atol=1e-6)
         assert sum(min(e.p, e.q) for e in evidence) == pytest.approx(case["accept_rate"], abs=1e-6)
         np.testing.assert_allclose([e.p_max for e in evidence], p.max(), atol=1e-6)
@@ -197,7 +197,7 @@ def test_rows_of_every_kind_in_one_block(backend: Backend) -> None:
         sparse_row(np.arange(29, 9, -1), rng.dirichlet(np.ones(20))),
     ]
     candidates = [4, 11, 0, 29]
-    found = backend.target(logits, SamplingParams(top_p=0.95)).evidence(block(candidates, rows))
+    found = list(backend.target(logits, SamplingParams(top_p=0.95)).evidence(block(candidates, rows)))
     assert len(found) == 4
     for evidence, token, row, logit in zip(found, candidates, rows, logits, strict=False):
         p, q = warp(logit.astype(np.float32).astype(np.float64), SamplingParams(top_p=0.95)), probabilities(row, 30)

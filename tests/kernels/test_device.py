@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
+from adasd.core.acceptance import EXACT
+from adasd.core.density import Posterior
 from adasd.core.draws import CounterDraws, DrawKey, Purpose
 from adasd.core.draws import inverse_cdf as host_inverse_cdf
 from adasd.core.processing import Processor
 from adasd.core.rows import PointRow, SparseRow, sparse_row
 from adasd.core.types import Processing, Row, SamplingParams
+from adasd.core.verification import RatioVerification
+from adasd.kernels import device
 from adasd.kernels.device import DeviceKernels
 from adasd.kernels.divergence import js_divergence_on_support
 from adasd.kernels.draws import first_above, gumbel, inverse_cdf, splitmix64
@@ -185,3 +191,21 @@ def test_a_sum_that_does_not_ascend_still_gives_no_id_of_weight_0(uniform: float
     """As a parallel sum may: the third id's stands an ulp below its neighbour's."""
     uneven = torch.tensor([0.5, 0.0, 1.0 + 2**-52, 1.0, 0.0], dtype=torch.float64)
     assert int(first_above(uneven, uniform)) == 2
+
+
+def test_nobody_looks_behind_the_first_rejected_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where sampling cuts nothing: p of the second one is all but 0."""
+    rows, looked_at = torch.zeros(5, 300), []
+    rows[1, 7] = -300.0
+    evidence_of = device.evidence_of
+
+    def counted(*arguments: Any) -> Any:
+        looked_at.append(arguments[-1])
+        return evidence_of(*arguments)
+
+    monkeypatch.setattr(device, "evidence_of", counted)
+    draft = block([6, 7, 8, 9], [sparse_row(np.arange(300), np.full(300, 1 / 300)) for _ in range(4)])
+    target = DeviceKernels().target(rows, SamplingParams())
+    verdict = RatioVerification(EXACT).verify(target, draft, Posterior(), 1, CounterDraws(0))
+    assert verdict.accepted == 1
+    assert looked_at == [6, 7]
