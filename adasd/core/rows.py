@@ -128,9 +128,10 @@ def check_row(row: Row, token: int, vocabulary: int) -> None:
     ids, weights = row.ids, row.weights
     if len(ids) != len(weights):
         raise InvalidDraft(f"row of {len(ids)} ids has {len(weights)} weights")
-    if len(ids) == 0 or ids[0] < 0 or ids[-1] >= vocabulary or np.any(np.diff(ids) <= 0):
+    if len(ids) == 0 or ids[0] < 0 or ids[-1] >= vocabulary or (ids[1:] <= ids[:-1]).any():
         raise InvalidDraft(f"row ids must ascend strictly within [0, {vocabulary})")
-    if np.any(weights < 0) or int(weights.sum()) != row.total:
-        raise InvalidDraft(f"row weights sum to {int(weights.sum())}, not {row.total}")
+    total = int(weights.sum())
+    if weights.min() < 0 or total != row.total:
+        raise InvalidDraft(f"row weights sum to {total}, not {row.total}")
     if row.weight(token) == 0:
         raise InvalidDraft(f"candidate {token} has probability 0 in its own row")

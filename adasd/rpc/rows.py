@@ -58,11 +58,14 @@ def encode_row(row: Row) -> bytes:
     if isinstance(row, OpaqueRow):
         return row.encoded
     kept = row.weights > 0
-    if int(np.count_nonzero(kept)) == 1:
+    count = int(np.count_nonzero(kept))
+    if count == 1:
         return _POINT.pack(POINT, int(row.ids[kept][0]))
     if isinstance(row, DenseRow):
         return bytes([DENSE]) + _pack_dense(row.weights)
     assert row.total == SPARSE_TOTAL
+    if count == len(kept):  # as a draft's rows are
+        return _pack_sparse(row.ids, row.weights)
     return _pack_sparse(row.ids[kept], row.weights[kept])
 
 
