@@ -90,6 +90,11 @@ class Observation:
     read: int = 0
     way: float | None = None
 
+    @property
+    def drafted(self) -> bool:
+        """Whether a drafter worked for it."""
+        return self.candidates > 0 and not self.copied
+
 
 @dataclass(frozen=True, slots=True)
 class CostMeter:
@@ -130,21 +135,21 @@ class CostMeter:
         """The meter once it has seen another round."""
         sharing = max(1.0, seen.sessions)
         rows = seen.candidates + 1 if seen.rows is None else max(seen.rows, seen.candidates + 1)
-        meter = self._verified(seen, sharing, grouped(rows))._gone(seen.candidates > 0, seen.way)
+        meter = self._verified(seen, sharing, grouped(rows))._beside(seen.candidates > 0, seen.way)
         return meter if seen.drafting is None else meter._drafted(seen, seen.drafting)
 
     def prefilled(self, seconds: float, ids: int) -> CostMeter:
         """The meter once the target has read ids of prompts in that time."""
         return replace(self, prompts=self.prompts.add(seconds / ids, HORIZON)) if ids >= MANY else self
 
-    def _gone(self, speculative: bool, seconds: float | None) -> CostMeter:
-        """What the way of such a round took, and one round later than what was known of it."""
+    def _beside(self, speculative: bool, seconds: float | None) -> CostMeter:
+        """What such a round lost beside its pass, and one round later than what was known of that."""
         way, plain = self.way.aged(HORIZON), self.plain.aged(HORIZON)
-        if seconds is None:
-            return replace(self, way=way, plain=plain)
-        if speculative:
-            return replace(self, way=self.way.add(seconds, HORIZON), plain=plain)
-        return replace(self, way=way, plain=self.plain.add(seconds, HORIZON))
+        if seconds is not None and speculative:
+            way = self.way.add(seconds, HORIZON)
+        elif seconds is not None:
+            plain = self.plain.add(seconds, HORIZON)
+        return replace(self, way=way, plain=plain)
 
     def _drafted(self, seen: Observation, seconds: float) -> CostMeter:
         reading = max(0.0, seen.work - seen.candidates * self.draft.otherwise(0.0))
@@ -159,7 +164,7 @@ class CostMeter:
     def _verified(self, seen: Observation, sharing: float, rows: int) -> CostMeter:
         """What the pass took, whoever was in it, and one round later than all that was known."""
         horizon, memory, turns = LEVEL_HORIZON * sharing, SHAPE_HORIZON * sharing, seen.running is not None
-        apart = turns and seen.candidates > 0 and not seen.copied
+        apart = turns and seen.drafted
         shapes = self.shape if self.rounds % AGEING_ROUNDS else self._aged(memory / AGEING_ROUNDS)
         level, shape = self._scaled(shapes.get(rows, UNSEEN), rows, seen.verify, sharing)
         return replace(
@@ -195,18 +200,19 @@ class CostMeter:
         usual = self.sessions.otherwise(1.0)
         running = max(1, round(usual if known is None else known + self.strangers.otherwise(0.0)))
         together = max(1, round(running * min(1.0, self.together.otherwise(usual) / usual)))
-        plain = self.plain.otherwise(0.0)
-        way = max(0.0, self.way.otherwise(plain) - plain) * running / together
-        copied = _dearer(self._copied_table(running), way if running == 1 else 0.0)
+        plain, copied = self.plain.otherwise(0.0), self._copied_table(running)
+        longer = max(0.0, self.way.otherwise(plain) - plain)
+        way = plain + longer * running / together  # who takes turns waits for others' messages as for their passes
+        joined = way if running == 1 else plain  # beside others, copies keep step with them
         return CostProfile(
             version="live",
             fixed=self.fixed.otherwise(0.0),
             draft=self._draft(running),
-            verify=_dearer(self._verify_table(running, together), way + apart),
-            commit=self.commit.otherwise(self.prior.commit) + plain,
-            copied=_dearer(copied, apart),
+            verify=_dearer(self._verify_table(running, together), plain, way + apart),
+            commit=self.commit.otherwise(self.prior.commit),
+            copied=_dearer(copied, plain, joined + apart),
             reading=self._reading(running),
-            joined=copied,
+            joined=_dearer(copied, plain, joined),
         )
 
     def _draft(self, running: int) -> float:
@@ -269,9 +275,9 @@ class CostMeter:
         return np.where(place == 0, proportional, np.where(place == len(rows), grown, known[below]))
 
 
-def _dearer(table: tuple[float, ...], seconds: float) -> tuple[float, ...]:
-    """All of it but the first entry, which has no candidates."""
-    return (table[0], *(entry + seconds for entry in table[1:])) if seconds else table
+def _dearer(table: tuple[float, ...], first: float, others: float) -> tuple[float, ...]:
+    """By so many seconds: the first entry, which has no candidates, and the others."""
+    return (table[0] + first, *(entry + others for entry in table[1:]))
 
 
 def stated(costs: CostProfile, rows: IntArray) -> FloatArray:

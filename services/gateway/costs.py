@@ -63,7 +63,7 @@ class LiveCosts:
         self._added, self._due = 0, 0.0
         self.running, self.runs_ahead = 0, False
         self._load = 0  # sessions for which the profile was worked out
-        self._since_drafts = 0
+        self._since_drafts = 0  # rounds, whoever's
 
     def told(self, target: ModelInfo | None, draft: ModelInfo | None) -> None:
         """What passes took where the models run, before the first request: better than a guess, no better than what an
@@ -98,7 +98,7 @@ class LiveCosts:
     def add(self, seen: Observation) -> None:
         self._seen.append(seen)
         self._added += 1
-        self._since_drafts = 0 if seen.work else self._since_drafts + 1
+        self._since_drafts = 0 if seen.drafted else self._since_drafts + 1
 
     def digest(self) -> None:
         """Reckon with the rounds that were put down, and work the costs out again if that is due."""
@@ -176,8 +176,8 @@ class RoundWatch:
             self._costs.prefilled(timing.forward, timing.tokens)
         else:
             self._costs.runs.answered(seconds, timing, rounds, candidates)
-            verify, way = _told_apart(seconds, timing, rounds, self._hides(timing, candidates))
             each = candidates if rounds == 1 else 0  # of a run the average pass is known, and that it had so many rows
+            verify, way = _told_apart(seconds, timing, rounds, self._hides(timing, each))
             pass_ = sessions, rows, running, copied, served, read, way
             self._costs.add(Observation(each, verify, 0.0, drafting, work, steps, *pass_))
         self._prefill = False

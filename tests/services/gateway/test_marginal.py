@@ -377,3 +377,16 @@ def test_a_plain_round_beside_others_that_draft_is_told_without_its_way() -> Non
             for _ in range(3):
                 one.verified(1.0, told, 0)
         assert [seen.way for seen in costs.rounds] == ways
+
+
+def test_a_run_that_begins_with_copies_is_a_plain_one_beside_others_that_draft() -> None:
+    """Most of its rounds have no candidates, and they wait for drafts as others do."""
+    costs = Seen(shared_cores=True)
+    with running(costs, 2):
+        one, other = RoundWatch(costs), RoundWatch(costs)
+        for watch in (one, other):
+            watch.verified(1.0, Timing(1, 0.0, 0.75, 0.0, 1, 1), 0)  # a prefill
+        other.drafted(0.5, ACCOUNT, 3)
+        other.verified(1.0, Timing(1, 0.0, 0.75, 0.0, 1, 4), 3)
+        one.verified(4.0, Timing(4, 0.0, 3.0, 0.0, 4, 6), 2, rounds=4)
+    assert [(seen.candidates, seen.way) for seen in costs.rounds] == [(3, 0.25), (0, None)]
