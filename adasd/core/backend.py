@@ -34,7 +34,7 @@ class TargetRows(Protocol[D]):
 
     def evidence(self, draft: Draft) -> Iterable[Evidence]:
         """One entry per candidate, in their order; perhaps worked out as it is asked for, since nobody asks behind the
-        first that is rejected. Raises InvalidDraft at once for a row that `core.rows.check_row` refuses."""
+        first that is rejected. draft: sound, as `core.rows.check_block` has it."""
         ...
 
     def emit(self, offset: int, minus: Row | None, key: DrawKey, draws: D) -> int:

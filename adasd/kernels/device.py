@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -16,11 +17,10 @@ from adasd.core.draws import CounterDraws, DrawKey
 from adasd.core.errors import NumericalFault
 from adasd.core.host import DEFAULT_SUPPORT
 from adasd.core.processing import Edits
-from adasd.core.rows import check_block
 from adasd.core.sampling import fault_of
 from adasd.core.types import Draft, Evidence, FloatArray, Row, SamplingParams
 from adasd.core.verdicts import TokenLogprobs
-from adasd.kernels import loops
+from adasd.kernels import drawing, loops
 from adasd.kernels.divergence import js_divergence_on_support as js_divergences
 from adasd.kernels.draws import gumbel
 from adasd.kernels.evidence import evidence as evidence_of
@@ -29,6 +29,7 @@ from adasd.kernels.positions import Columns, Position, dense_positions, point_po
 from adasd.kernels.processing import process
 from adasd.kernels.rows import padded
 from adasd.kernels.warping import Warped, forced, log_weights, uncuts, warp
+from adasd.kernels.whole import Whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,6 @@ class GreedyTarget:
     logits: Tensor
 
     def evidence(self, draft: Draft) -> Iterable[Evidence]:
-        check_block(draft, self.logits.shape[-1])
         return (self._evidence(i, token, draft.rows[i]) for i, token in enumerate(draft.ids))
 
     def _evidence(self, offset: int, token: int, row: Row) -> Evidence:
@@ -73,7 +73,6 @@ class DeviceTarget:
     logits: Tensor
 
     def evidence(self, draft: Draft) -> Sequence[Evidence]:
-        check_block(draft, self._vocabulary)
         if len(draft) == 0:
             return []
         block = padded(draft, self._device)
@@ -101,10 +100,6 @@ class DeviceTarget:
         return token_logprobs(self.logits, tokens, top)
 
     @property
-    def _vocabulary(self) -> int:
-        return self.logits.shape[-1]
-
-    @property
     def _device(self) -> torch.device:
         return self.logits.device
 
@@ -114,33 +109,39 @@ class WholeTarget:
     """Target rows on the CPU of which sampling cuts nothing: what every one of torch's small operations would cost is
     more than all that is done here.
 
-    rows: processed logits without +inf, [rows, vocabulary]. found: of them. logits: as the model gave them.
+    whole: processed logits without +inf, [.., vocabulary], of which the rows from `first` on are these. logits: as the
+    model gave them, [rows, vocabulary].
     """
 
-    rows: FloatArray
+    whole: Whole
+    first: int
     sampling: SamplingParams
-    found: loops.Whole
     logits: Tensor
 
     def evidence(self, draft: Draft) -> Iterable[Evidence]:
-        check_block(draft, self.rows.shape[-1])
         return (self._evidence(offset, token, draft.rows[offset]) for offset, token in enumerate(draft.ids))
 
     def _evidence(self, offset: int, token: int, row: Row) -> Evidence:
-        peak, mass = float(self.found.peaks[offset]), float(self.found.masses[offset])
-        p_x, divergence = evidence_of(self.rows[offset], peak, mass, self.sampling.temperature, row, token)
+        logits, peak, mass = self._row(offset)
+        p_x, divergence = evidence_of(logits, peak, mass, self.sampling.temperature, row, token)
         return Evidence(p_x, row.weight(token) / row.total, 1.0 / mass, js_distance(divergence))
 
+    def _row(self, offset: int) -> tuple[FloatArray, float, float]:
+        """Its logits, [vocabulary], the largest of them, and the sum of its weights."""
+        place = self.first + offset
+        return self.whole.logits[place], float(self.whole.peaks[place]), self.whole.mass(place)
+
     def emit(self, offset: int, minus: Row | None, key: DrawKey, draws: CounterDraws) -> int:
-        peak, mass = float(self.found.peaks[offset]), float(self.found.masses[offset])
-        if minus is None and self.rows.dtype == np.float32:
-            blocks = self.found.blocks[offset]
-            return loops.drawn(self.rows[offset], self.sampling.temperature, peak, blocks, draws.uniform(key))
-        kept = loops.Kept(peak, self.sampling.temperature, -math.inf, 0, mass)
-        return loops.draw(self.rows[offset], kept, self.found.blocks[offset], minus, draws.uniform(key))
+        logits, peak, mass = self._row(offset)
+        blocks, temperature = self.whole.blocks(self.first + offset), self.sampling.temperature
+        if minus is None and logits.dtype == np.float32:
+            return drawing.drawn(logits, temperature, peak, blocks, draws.uniform(key))
+        kept = drawing.Kept(peak, temperature, -math.inf, 0, mass)
+        return drawing.draw(logits, kept, blocks, minus, draws.uniform(key))
 
     def coupled(self, position: int, draws: CounterDraws) -> Sequence[int]:
-        warped, summary = warp(torch.from_numpy(self.rows), self.sampling)
+        rows = self.whole.logits[self.first : self.first + len(self.logits)]
+        warped, summary = warp(torch.from_numpy(rows), self.sampling)
         return DeviceTarget(warped, 1.0 / summary.masses, self.logits).coupled(position, draws)
 
     def logprobs(self, tokens: Sequence[int], top: int) -> Sequence[TokenLogprobs]:
@@ -240,7 +241,7 @@ def _targets(
     if sampling.greedy:
         rows_of, peaks = _greedy(together)
     elif loops.take(together) and uncuts(sampling, together.shape[-1]):
-        rows_of, peaks = _whole(together, sampling)
+        rows_of, peaks = _whole(together, sampling, [len(block) for block in blocks])
     else:
         rows_of, peaks = _sampled(together, sampling)
     start = 0
@@ -260,16 +261,13 @@ def _greedy(logits: Tensor) -> tuple[RowsOf, FloatArray]:
     return lambda rows, given: GreedyTarget(ids[rows], given), peaks
 
 
-def _whole(logits: Tensor, sampling: SamplingParams) -> tuple[RowsOf, FloatArray]:
-    array = logits.numpy()
-    found = loops.whole(array, sampling.temperature)
-    if np.isposinf(found.peaks).any():
-        return _whole(forced(logits), sampling)
-
-    def rows_of(rows: slice, given: Tensor) -> TargetRows[CounterDraws]:
-        return WholeTarget(array[rows], sampling, loops.Whole(*(field[rows] for field in found)), given)
-
-    return rows_of, found.peaks
+def _whole(logits: Tensor, sampling: SamplingParams, lengths: Sequence[int]) -> tuple[RowsOf, FloatArray]:
+    """lengths: of the blocks. Their first rows are needed in any case."""
+    whole = Whole(logits.numpy(), sampling.temperature)
+    if np.isposinf(whole.peaks).any():
+        return _whole(forced(logits), sampling, lengths)
+    whole.weigh([end - length for end, length in zip(accumulate(lengths), lengths, strict=True)])
+    return lambda rows, given: WholeTarget(whole, rows.start, sampling, given), whole.peaks
 
 
 def _sampled(logits: Tensor, sampling: SamplingParams) -> tuple[RowsOf, FloatArray]:

@@ -85,8 +85,7 @@ def _share(address: int, logits: Any) -> None:
 @compiled
 def _entropy(row: Any, peak: float, temperature: float) -> float:
     """In bits, of the mass and the sum of every weight times its logarithm."""
-    parts, scratch = np.empty(-(-len(row) // BLOCK)), np.empty((2, BLOCK))
-    mass, logs = sums_of(row, peak, temperature, parts, scratch, np.empty(BLOCK, np.int64))
+    mass, logs = sums_of(row, peak, temperature, np.empty((2, BLOCK)), np.empty(BLOCK, np.int64))
     return max((math.log(mass) - logs / mass) / math.log(2.0), 0.0)
 
 

@@ -24,8 +24,8 @@ AGAIN, DISTURBED, TEAM, PASSES, STEPS, STRIDE, ID, OWN_STATE = range(8)
 passes; steps of the program, and numbers of each one's order; the id that the next pass reads; from OWN_STATE on its
 own."""
 
-FORWARD, SINCE, OWN_VALUES = range(3)
-"""Places in its values: seconds in passes, and when the last one began; from OWN_VALUES on its own."""
+FORWARD, NOW, SINCE, OWN_VALUES = range(4)
+"""Places in its values: seconds in passes, when the last one ended, and when it began; from OWN_VALUES on its own."""
 
 MONOTONIC = 1
 _CLOCK = ctypes.cast(getattr(ctypes.CDLL(None), "clock_gettime", None) or 0, ctypes.c_void_p).value or 0
@@ -40,36 +40,50 @@ class Spent(NamedTuple):
 
 
 class Follower:
-    """The step behind a pass over one token, its program's last. For one thread at a time.
+    """The steps behind a pass over one token, its program's last. For one thread at a time.
 
     logits: float32 [1, width], the pass's. id: the one that it reads, [1]. work: made of `judges` and `goes_on`. own:
-    addresses that it is told. state, values: numbers of its own.
+    addresses that it is told. state, values: numbers of its own. before: steps between the pass and that.
     """
 
     def __init__(
-        self, logits: NDArray[np.float32], work: Shared, own: Sequence[int], state: int, values: int = 0
+        self,
+        logits: NDArray[np.float32],
+        work: Shared,
+        own: Sequence[int],
+        state: int,
+        values: int = 0,
+        before: Sequence[Step] = (),
     ) -> None:
         self.logits = logits
         self._state = np.zeros(OWN_STATE + state, dtype=np.int64)
         self._values = np.zeros(OWN_VALUES + values)
         self._time = np.zeros(2, dtype=np.int64)
         self.id = self._state[ID:]
-        common = self._state.ctypes.data, self._values.ctypes.data, _CLOCK, self._time.ctypes.data, 0, 0
-        self.step: Step = work, (1, *common, *own)
+        common = 1, self._state.ctypes.data, self._values.ctypes.data, _CLOCK, self._time.ctypes.data
+        self.steps: list[Step] = [(_end, common), *before, (work, (*common, 0, 0, *own))]
 
     def disturb(self, waiting: bool) -> None:
         """Let no pass begin while somebody waits for the device. From any thread."""
         self._state[DISTURBED] = waiting
 
     def run(self, program: Program) -> Spent:
-        """Go on from `logits`. program: this step is its last; at POSITION there is the address of a number that grows
-        by 1 a pass.
+        """Go on from `logits`. program: these steps are its last; at POSITION there is the address of a number that
+        grows by 1 a pass.
         """
         program.numbers[-1, NUMBERS] = program.numbers.ctypes.data
         self._state[[TEAM, STEPS, STRIDE]] = threads(), *program.numbers.shape
         self._state[PASSES], self._values[FORWARD] = -1, 0.0
-        program.repeat(len(program.numbers) - 1, self._state)
+        program.repeat(len(program.numbers) - len(self.steps), self._state)
         return Spent(int(self._state[PASSES]), float(self._values[FORWARD]))
+
+
+@Shared
+def _end(address: int) -> None:
+    """A pass has ended: what comes now is none of it."""
+    if taken(address) == 0:
+        what = numba.carray(pointer(address), TIME + 1, np.int64)
+        numba.carray(pointer(what[VALUES]), NOW + 1, np.float64)[NOW] = _now(what)
 
 
 @as_written
@@ -80,7 +94,7 @@ def judges(address: int, what: IntArray, state: IntArray, values: FloatArray) ->
     state[AGAIN] = 0
     state[PASSES] += 1
     if state[PASSES] > 0:
-        values[FORWARD] += _now(what) - values[SINCE]
+        values[FORWARD] += values[NOW] - values[SINCE]
         numba.carray(pointer(what[POSITION]), 1, np.int64)[0] += 1
     return True
 

@@ -1,7 +1,7 @@
 """Rounds without candidates, compiled: a token of the target's row, and the next pass over it.
 
-Sums and draws are those of `loops`, by the same machine code, so a text is the same however many rounds were taken at
-once.
+Sums and draws are those of `whole` and `drawing`, by the same machine code, so a text is the same however many rounds
+were taken at once.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import numpy as np
 
 from adasd.core.draws import CounterDraws, DrawKey, Purpose
 from adasd.core.types import IntArray
-from adasd.kernels import loops
+from adasd.kernels import drawing, loops, whole
 from adasd.kernels.compiled import as_written
 from adasd.kernels.follow import OWN, OWN_STATE, STATE, VALUES, Follower, Spent, goes_on, judges
-from adasd.kernels.team import NEXT, Program, Shared, call, pointer
+from adasd.kernels.team import ITEMS, NEXT, Program, Shared, call, pointer
 
 MOST = 64
 """Rounds of a run."""
 
-UNIFORMS, EOS, TOKENS, WHOLE, FIND, DRAW, DRAWN, LOGITS = range(OWN, OWN + 8)
+UNIFORMS, EOS, TOKENS, PEAK, DRAW, DRAWN, LOGITS = range(OWN, OWN + 7)
 """Places in the order: addresses."""
 
 LENGTH, LIMIT, ENDS, GREEDY, WIDTH = range(OWN_STATE, OWN_STATE + 5)
@@ -36,13 +36,14 @@ class Run(Follower):
     def __init__(self, width: int) -> None:
         logits = np.empty((1, width), dtype=np.float32)
         self._uniforms, (self._eos, self._tokens) = np.zeros(MOST), np.zeros((2, MOST), dtype=np.int64)
-        self._heat, self._peak, self._found = np.ones(1), np.zeros(1), np.zeros((2, 1))
-        self._parts, self._token = np.zeros((1, loops.parts_of(width))), np.zeros(1, dtype=np.int64)
-        self._whole = loops.ordered(logits, self._heat, self._peak, self._found, self._parts)
-        self._draw = loops.ordered_draw(logits[0], self._heat, self._peak, self._parts[0], self._uniforms, self._token)
-        arrays = self._uniforms, self._eos, self._tokens
-        orders = self._whole.address, loops.sum_up.address, self._draw.address, loops.draw_from_all.address
-        super().__init__(logits, _judge, [*(array.ctypes.data for array in arrays), *orders, logits.ctypes.data], 5)
+        self._heat, self._peak, self._blocks = np.ones(1), np.zeros(1), np.zeros((1, loops.parts_of(width)))
+        self._token, self._first = np.zeros((2, 1), dtype=np.int64)
+        self._draw = drawing.ordered(logits[0], self._heat, self._peak, self._blocks[0], self._uniforms, self._token)
+        before = whole.steps(logits, self._heat, self._peak, self._blocks, self._first)
+        self._items = [numbers[0] for _, numbers in before]
+        arrays = self._uniforms, self._eos, self._tokens, self._peak
+        own = *(array.ctypes.data for array in arrays), self._draw.address, drawing.draw_from_all.address
+        super().__init__(logits, _judge, [*own, logits.ctypes.data], 5, before=before)
 
     def follow(
         self,
@@ -58,6 +59,7 @@ class Run(Follower):
         Fewer at the end of the text, where somebody waits, and where logits are no finite numbers.
         """
         limit = min(limit, MOST)
+        program.numbers[-1 - len(self._items) : -1, ITEMS] = 0 if temperature == 0.0 else self._items
         self._state[[LENGTH, LIMIT, ENDS]] = 0, limit, len(eos_ids)
         self._state[[GREEDY, WIDTH]] = temperature == 0.0, self.logits.shape[1]
         self._heat[0], self._eos[: len(eos_ids)] = temperature or 1.0, list(eos_ids)
@@ -93,16 +95,13 @@ def _takes(what: IntArray, state: IntArray, token: int) -> bool:
 @as_written
 def _drawn(what: IntArray, state: IntArray) -> int:
     """A token of the row; -1 where that is left to who can say what is wrong with it."""
-    order = numba.carray(pointer(what[WHOLE]), loops.WIDTH + 1, np.int64)
-    order[NEXT] = 0
-    call(what[FIND], (what[WHOLE],))
-    if not np.isfinite(numba.carray(pointer(order[loops.PEAKS]), 1, np.float64)[0]):
+    if not np.isfinite(numba.carray(pointer(what[PEAK]), 1, np.float64)[0]):
         return -1
-    draw = numba.carray(pointer(what[DRAW]), loops.TOKEN + 1, np.int64)
+    draw = numba.carray(pointer(what[DRAW]), drawing.TOKEN + 1, np.int64)
     draw[NEXT] = 0
-    draw[loops.UNIFORM] = what[UNIFORMS] + 8 * state[LENGTH]
+    draw[drawing.UNIFORM] = what[UNIFORMS] + 8 * state[LENGTH]
     call(what[DRAWN], (what[DRAW],))
-    return int(numba.carray(pointer(draw[loops.TOKEN]), 1, np.int64)[0])
+    return int(numba.carray(pointer(draw[drawing.TOKEN]), 1, np.int64)[0])
 
 
 @as_written

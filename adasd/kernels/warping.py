@@ -18,7 +18,7 @@ from torch import Tensor
 
 from adasd.core.sampling import ROUNDING
 from adasd.core.types import FloatArray, Row, SamplingParams
-from adasd.kernels import loops
+from adasd.kernels import drawing, loops
 from adasd.kernels.draws import inverse_cdf
 from adasd.kernels.loops import NEGLIGIBLE
 from adasd.kernels.rows import scattered
@@ -75,7 +75,7 @@ def mass_and_entropy(logits: Tensor, peak: Tensor, temperature: float) -> tuple[
 def _sums(logits: Tensor, peak: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """`loops.sums`, wherever the logits are."""
     if loops.take(logits):
-        return loops.sums(logits, peak, temperature)[:2]
+        return loops.sums(logits, peak, temperature)
     logs = log_weights(logits, peak, temperature).clamp_(min=NEGLIGIBLE)  # beyond it `exp` may take a slow path
     weights = logs.exp()
     return total(weights), total(weights.mul_(logs))
@@ -208,8 +208,8 @@ class Warped:
         row = self.rows(slice(offset, offset + 1))
         if loops.take(self.logits):
             peak, value, first_id, mass = (field.item() for field in (row.peak, *row.cut[:3]))
-            kept = loops.Kept(peak, self.temperature, value, int(first_id), mass)
-            return loops.draw(row.logits[0].numpy(), kept, None, minus, uniform)
+            kept = drawing.Kept(peak, self.temperature, value, int(first_id), mass)
+            return drawing.draw(row.logits[0].numpy(), kept, None, minus, uniform)
         ids = None if self.whole else row.support()
         p = (row.dense() if ids is None else row.at(ids[None]))[0]
         if minus is not None:

@@ -100,7 +100,9 @@ class Stack:
         self._epsilon, self._scale = (np.array([one], dtype=np.float32) for one in (epsilon, self._kind.scale))
         plan, self._follower = self._planned(), follower
         if follower is not None:
-            plan.step(follower.step, {"position": POSITION})
+            for step in follower.steps[:-1]:
+                plan.step(step, {})
+            plan.step(follower.steps[-1], {"position": POSITION})
         self._program, self._places = Program(plan.steps), plan.arrays()
         self._brief, self._whole = (list(plan.parts(self._program.run, long)) for long in (False, True))
         self._buffers = {name: torch.zeros(0) for name in sizes.buffers()}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,8 +12,9 @@ import torch
 
 from adasd.core.rows import PointRow, dense_row, sparse_row
 from adasd.core.types import Row, SamplingParams
-from adasd.kernels import loops
+from adasd.kernels import drawing, loops
 from adasd.kernels.warping import Warped, mass_and_entropy, warp
+from adasd.kernels.whole import Whole
 from tests.threads import threads_of_torch
 
 WIDTHS = [1, 5, loops.BLOCK - 1, loops.BLOCK, loops.BLOCK + 1, 3000]
@@ -46,7 +49,6 @@ def test_sums_are_those_of_torch(
     logits = rows_of(width, dtype)
     peak = logits.amax(-1, keepdim=True).to(torch.float64)
     mass, entropy = mass_and_entropy(logits, peak, temperature)
-    assert loops.sums(logits, peak, temperature).blocks.sum(-1) == pytest.approx(mass[:, 0].numpy(), rel=1e-13)
     monkeypatch.setattr(loops, "take", lambda logits: False)
     expected_mass, expected_entropy = mass_and_entropy(logits, peak, temperature)
     torch.testing.assert_close(mass, expected_mass, rtol=1e-13, atol=0.0)
@@ -106,6 +108,23 @@ def test_a_row_is_summed_alike_whoever_is_beside_it() -> None:
         assert alone.logs.item() == together.logs[row].item()
 
 
+def test_the_largest_number_is_found_wherever_it_stands() -> None:
+    for width in (1, 7, 64, 700):
+        row = rows_of(width)[0].numpy()
+        for place in range(width):
+            row[place] += 100.0
+            assert loops.peak_of(row) == row[place] == row.max()
+            row[place] -= 100.0
+        row[-1] = math.nan
+        assert math.isnan(loops.peak_of(row))
+
+
+def weighed(logits: Any, temperature: float) -> tuple[Whole, list[float]]:
+    whole = Whole(logits, temperature)
+    whole.weigh(range(len(logits)))
+    return whole, [whole.mass(row) for row in range(len(logits))]
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("width", [*WIDTHS, 30_000])
 def test_rows_that_threads_share_are_summed_as_one_alone(width: int, threads: int) -> None:
@@ -113,25 +132,57 @@ def test_rows_that_threads_share_are_summed_as_one_alone(width: int, threads: in
     logits = torch.cat([rows_of(width), rows_of(width) + 1.0, torch.full((1, width), -math.inf)])
     logits[4, -1] = math.nan
     with threads_of_torch(threads):
-        together = [loops.whole(given, 0.7) for given in (logits.numpy(), np.asfortranarray(logits.numpy()))]
+        together = [weighed(given, 0.7) for given in (logits.numpy(), np.asfortranarray(logits.numpy()))]
+        later = Whole(logits.numpy(), 0.7)
     for row in (0, 1, 2, 3, 5):
-        alone = loops.whole(logits[row : row + 1].numpy(), 0.7)
-        for found in together:
-            for field, expected in zip(found, alone, strict=True):
-                np.testing.assert_array_equal(field[row], expected[0])
-    for found in together:
-        assert np.isnan(found.peaks).tolist() == [False] * 4 + [True, False, False]
-        assert found.peaks[6] == -math.inf
+        alone = Whole(logits[row : row + 1].numpy(), 0.7)
+        for whole, masses in together:
+            assert (whole.peaks[row], masses[row], later.mass(row)) == (alone.peaks[0], *[alone.mass(0)] * 2)
+            np.testing.assert_array_equal(whole.blocks(row), alone.blocks(0))
+    for whole, _ in together:
+        assert np.isnan(whole.peaks).tolist() == [False] * 4 + [True, False, False]
+        assert whole.peaks[6] == -math.inf
+
+
+def test_rows_are_summed_when_somebody_wants_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And once only."""
+    whole, summed = Whole(rows_of(3000).numpy(), 0.7), list[Sequence[int]]()
+    weigh = whole.weigh
+    monkeypatch.setattr(whole, "weigh", lambda rows: [summed.append(rows), weigh(rows)])
+    assert whole.blocks(2).sum() == pytest.approx(whole.mass(2))
+    assert summed == [[2]]
 
 
 def test_a_temperature_may_be_a_whole_number() -> None:
     logits = rows_of(700).numpy()
-    for found, expected in zip(loops.whole(logits, 2), loops.whole(logits, 2.0), strict=True):
-        np.testing.assert_array_equal(found, expected)
+    assert weighed(logits, 2)[1] == weighed(logits, 2.0)[1]
 
 
-def test_few_rows_as_doubles_are_those_of_torch_too() -> None:
-    logits = rows_of(3000, torch.float64)
-    found, floats = loops.whole(logits.numpy(), 0.7), loops.whole(logits.float().numpy(), 0.7)
-    assert found.masses == pytest.approx(torch.exp((logits - logits.amax(-1, keepdim=True)) / 0.7).sum(-1).numpy())
-    assert found.masses == pytest.approx(floats.masses, rel=1e-5)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_sums_of_blocks_are_those_of_torch(width: int) -> None:
+    logits = rows_of(width, torch.float64)
+    weights = torch.exp((logits - logits.amax(-1, keepdim=True)) / 0.7)
+    for given, near in ((logits, 1e-13), (logits.float(), 1e-5)):
+        whole, masses = weighed(given.numpy(), 0.7)
+        assert masses == pytest.approx(weights.sum(-1).tolist(), rel=near)
+        for row in range(3):
+            expected = [part.sum().item() for part in weights[row].split(loops.BLOCK)]
+            assert whole.blocks(row).tolist() == pytest.approx(expected, rel=near)
+
+
+@pytest.mark.parametrize("count", [1, drawing.FEW, drawing.FEW + 1, drawing.FEW + 2, 300])
+def test_a_residual_is_drawn_from_as_if_it_were_summed_anew(count: int) -> None:
+    """By sums that are known, of which a few ids, or most of what there is, are taken away, or all."""
+    logits, temperature = rows_of(3000)[0].numpy(), 0.9
+    whole = Whole(logits[None], temperature)
+    kept = drawing.Kept(float(whole.peaks[0]), temperature, -math.inf, 0, whole.mass(0))
+    p = np.exp((logits.astype(np.float64) - kept.peak) / temperature) / kept.mass
+    rng = np.random.default_rng(count)
+    for ids in (np.argsort(p)[-count:], rng.choice(len(p), count, replace=False)):
+        for shares in (p[ids] / p[ids].sum(), rng.dirichlet(np.ones(count))):
+            minus = sparse_row(ids, shares)
+            before = whole.blocks(0).copy()
+            for uniform in (0.0, *np.linspace(1e-6, 1.0 - 1e-6, 301).tolist()):
+                known = drawing.draw(logits, kept, whole.blocks(0), minus, uniform)
+                assert known == drawing.draw(logits, kept, None, minus, uniform)
+            np.testing.assert_array_equal(whole.blocks(0), before)
