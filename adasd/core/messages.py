@@ -107,7 +107,9 @@ class VerifyRequest:
     state: packed AcceptanceState as of `base`. top_logprobs: of how many of the likeliest ids each token's entry in
     `Verdict.logprobs` tells beside its own; None wants no entries. next_round: a hint, by which the verifier may begin
     it before it is asked for. rounds: how many to take at most, one after another, before answering; those after the
-    first have no candidates. The answer to several is a run, perhaps a shorter one. Raises InvalidRequest.
+    first have no candidates. The answer to several is a run, perhaps a shorter one. expected_acceptance: the chance
+    that a candidate stands if those before it do, by which a long block may be read in two parts; None has it read in
+    one. Raises InvalidRequest.
     """
 
     context: ContextDelta
@@ -119,8 +121,13 @@ class VerifyRequest:
     top_logprobs: int | None = None
     next_round: NextRound = "unknown"
     rounds: int = 1
+    expected_acceptance: float | None = None
 
     def __post_init__(self) -> None:
+        if not 0.0 <= (self.expected_acceptance or 0.0) <= 1.0:
+            raise InvalidRequest(
+                f"expected_acceptance must be within [0, 1], got {self.expected_acceptance}", "expected_acceptance"
+            )
         if not 1 <= self.rounds <= MAX_ROUNDS:
             raise InvalidRequest(f"rounds must be within [1, {MAX_ROUNDS}], got {self.rounds}", "rounds")
         if self.top_logprobs is not None and not 0 <= self.top_logprobs <= MAX_TOP_LOGPROBS:

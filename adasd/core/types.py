@@ -228,6 +228,10 @@ class Draft:
         """The first `length` candidates."""
         return Draft(self.ids[:length], self.entropies[:length], self.rows[:length], self.copied)
 
+    def after(self, length: int) -> Draft:
+        """The others."""
+        return Draft(self.ids[length:], self.entropies[length:], self.rows[length:], self.copied) if length else self
+
 
 @dataclass(frozen=True, slots=True)
 class Evidence:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -26,8 +27,16 @@ class Verification(Protocol):
     def coupled(self) -> bool: ...
 
     def verify(
-        self, target: TargetRows[DrawsT], draft: Draft, posterior: Posterior, base: int, draws: DrawsT
-    ) -> Verdict: ...
+        self,
+        target: TargetRows[DrawsT],
+        draft: Draft,
+        posterior: Posterior,
+        base: int,
+        draws: DrawsT,
+        judged: Sequence[Judgement] = (),
+    ) -> Verdict:
+        """judged: the first candidates, which stand; the target's rows are those of the others."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +51,16 @@ class RatioVerification:
         return self.rule.labels
 
     def verify(
-        self, target: TargetRows[DrawsT], draft: Draft, posterior: Posterior, base: int, draws: DrawsT
+        self,
+        target: TargetRows[DrawsT],
+        draft: Draft,
+        posterior: Posterior,
+        base: int,
+        draws: DrawsT,
+        judged: Sequence[Judgement] = (),
     ) -> Verdict:
-        judgements: list[Judgement] = []
-        for offset, evidence in enumerate(target.evidence(draft)):
+        judgements, first = [*judged], len(judged)
+        for offset, evidence in enumerate(target.evidence(draft.after(first)), first):
             key = DrawKey(base, offset, Purpose.ACCEPT)
             judgements.append(self.rule.judge(evidence, posterior, key, draws))
             if not judgements[-1].accepted:
@@ -53,7 +68,7 @@ class RatioVerification:
         accepted = sum(judgement.accepted for judgement in judgements)
         rejected = accepted < len(draft)
         minus = draft.rows[accepted] if rejected else None
-        token = target.emit(accepted, minus, DrawKey(base, accepted, Purpose.EMIT), draws)
+        token = target.emit(accepted - first, minus, DrawKey(base, accepted, Purpose.EMIT), draws)
         emission: Emission = "recovered" if rejected else "bonus"
         return Verdict((*draft.ids[:accepted], token), accepted, emission, tuple(judgements))
 
@@ -66,16 +81,21 @@ class CoupledVerification:
     labels: Labels = "exact"
 
     def verify(
-        self, target: TargetRows[DrawsT], draft: Draft, posterior: Posterior, base: int, draws: DrawsT
+        self,
+        target: TargetRows[DrawsT],
+        draft: Draft,
+        posterior: Posterior,
+        base: int,
+        draws: DrawsT,
+        judged: Sequence[Judgement] = (),
     ) -> Verdict:
-        tokens = target.coupled(base, draws)
-        accepted = 0
+        accepted = len(judged)
+        tokens = *draft.ids[:accepted], *target.coupled(base + accepted, draws)
         while accepted < len(draft) and draft.ids[accepted] == tokens[accepted]:
             accepted += 1
-        judged = min(accepted + 1, len(draft))
-        judgements = tuple(Judgement(0.0, i < accepted, i < accepted) for i in range(judged))
+        judgements = tuple(Judgement(0.0, i < accepted, i < accepted) for i in range(min(accepted + 1, len(draft))))
         emission: Emission = "recovered" if accepted < len(draft) else "bonus"
-        return Verdict(tuple(tokens[: accepted + 1]), accepted, emission, judgements)
+        return Verdict(tokens[: accepted + 1], accepted, emission, judgements)
 
 
 VERIFICATIONS: dict[str, Verification] = {

@@ -26,7 +26,7 @@ NOTHING = 1e-304
 
 def take(logits: Tensor) -> bool:
     """Whether these loops read such logits."""
-    return logits.device.type == "cpu" and logits.dtype in (torch.float32, torch.float64)
+    return logits.is_cpu and (logits.dtype is torch.float32 or logits.dtype is torch.float64)
 
 
 class Sums(NamedTuple):

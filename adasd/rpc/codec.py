@@ -124,6 +124,7 @@ def encode_verify_request(request: VerifyRequest) -> verifier_pb2.VerifyRequest:
         next_round=_NEXT_ROUNDS[request.next_round],
         rounds=0 if len(request.draft) else request.rounds,
         further=request.rounds - 1 if len(request.draft) else 0,
+        expected_acceptance=request.expected_acceptance,
     )
 
 
@@ -139,6 +140,7 @@ def decode_verify_request(message: verifier_pb2.VerifyRequest) -> VerifyRequest:
         top_logprobs=message.top_logprobs if message.HasField("top_logprobs") else None,
         next_round=_NEXT_ROUND_NAMES.get(message.next_round, "unknown"),
         rounds=(message.rounds or 1) + message.further,
+        expected_acceptance=message.expected_acceptance if message.HasField("expected_acceptance") else None,
     )
 
 

@@ -141,12 +141,14 @@ class Batcher(Generic[L]):
         return self._portioned(list(turns.values()))
 
     def _portioned(self, turns: list[_Turn]) -> list[_Turn]:
-        """Running streams read all they want; the others share what the schedule leaves them."""
+        """Running streams read all they want; the others share what the schedule leaves them, but for rows that are
+        wanted, which one pass must give: it would begin with them again and again.
+        """
         reading = [turn for turn in turns if turn.rest > self._schedule.running]
         alone = len(reading) == len(turns)
         portion = (self._schedule.chunk if alone else self._schedule.running_chunk) // max(1, len(reading))
         for turn in reading:
-            turn.take = min(turn.rest, max(portion, self._schedule.running))
+            turn.take = min(turn.rest, max(portion, self._schedule.running, turn.wanted.rows))
         return turns
 
     def _admitted(self, turns: Sequence[_Turn]) -> list[_Turn]:

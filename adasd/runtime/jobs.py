@@ -16,6 +16,7 @@ from adasd.core.drafting import Block
 from adasd.core.draws import CounterDraws
 from adasd.core.errors import AdasdError, ContextLengthExceeded, GrammarFault, InvalidRequest
 from adasd.core.messages import ContextDelta, DraftRequest, ModelInfo, Timing, VerifyRequest
+from adasd.core.parts import first_part
 from adasd.core.processing import Edits, Processor
 from adasd.core.types import Draft, SamplingParams
 from adasd.core.verdicts import Verdict
@@ -78,7 +79,7 @@ def draft_steps(sessions: Sessions, info: ModelInfo, request: DraftRequest) -> S
         return Draft()
     plan = request.plan.limited(info.context_length - len(known))
     eos_ids = () if sampling.ignore_eos else info.eos_ids
-    block = Block(plan, len(known), CounterDraws(sampling.seed, sampling.choice), eos_ids)
+    block = Block(plan, len(known), _draws(sampling), eos_ids)
     processor = _processor(sessions, request.context, sampling, known)
     while block.goes_on:
         try:
@@ -91,21 +92,25 @@ def draft_steps(sessions: Sessions, info: ModelInfo, request: DraftRequest) -> S
 
 
 def verify_steps(
-    sessions: Sessions, info: ModelInfo, request: VerifyRequest, passes: Callable[[], int]
+    sessions: Sessions,
+    info: ModelInfo,
+    request: VerifyRequest,
+    passes: Callable[[], int],
+    pace: tuple[float, ...] = (),
 ) -> Steps[Verdict]:
     """Judge one block, and take up to `request.rounds` rounds in all, the others without candidates: to the end of the
     text, or to what cannot be answered, which the gateway learns by asking for it.
 
     Runs of one length end together, whenever they began: sessions that are away for their messages at different times
     are missing in passes that cost the others the same. The session then knows what came of rounds without candidates,
-    before it is told. passes: of the model, so far.
+    before it is told. passes: of the model, so far. pace: seconds of one over 1, 2, 4, ... rows.
     """
     check_biases(request.sampling, info)
     known = sessions.learn(request.context)
     alone = len(request.draft) > 0 and request.rounds == 1
-    verdict = yield from _judge(sessions, info, request, known, 1 if alone else _rounds_left(request, 0, passes()))
     if alone:
-        return verdict
+        return (yield from _judge(sessions, info, request, known, 1, pace))
+    verdict = yield from _judge(sessions, info, request, known, _rounds_left(request, 0, passes()))
     fresh, plain = verdict, replace(request, draft=Draft())
     while True:
         known = sessions.grow(request.context.session, fresh.tokens)
@@ -135,33 +140,62 @@ def is_last(request: VerifyRequest, verdict: Verdict, eos_ids: Collection[int]) 
 
 
 def _judge(
-    sessions: Sessions, info: ModelInfo, request: VerifyRequest, known: Sequence[int], rounds: int
+    sessions: Sessions,
+    info: ModelInfo,
+    request: VerifyRequest,
+    known: Sequence[int],
+    rounds: int,
+    pace: tuple[float, ...] = (),
 ) -> Steps[Verdict]:
-    """One block: one pass over what the KV lacks and the candidates, then the acceptance rule.
+    """One block: a pass over what the KV lacks and the candidates, or two, then the acceptance rule.
 
     rounds: that may be taken at once where there are no candidates.
     """
-    sampling, draft, rows = request.sampling, request.draft, len(request.draft) + 1
-    method, posterior = verification(request.acceptance), _posterior(request)
-    wanted, draws = [*known, *draft.ids], CounterDraws(sampling.seed, sampling.choice)
-    check_length(wanted, info)
-    processor = _processor(sessions, request.context, sampling, known)
-    try:
-        edits = processor.edits(draft.ids, rows)
-    except GrammarFault:
-        sessions.lose_progress(request.context.session)
-        raise
-    run = None
-    if rounds > 1 and rows == 1 and not method.coupled and request.top_logprobs is None:
-        room = info.context_length - len(known) + 1
-        run = Run(min(rounds, room), len(known), draws, () if sampling.ignore_eos else info.eos_ids)
-    target = yield Pass(request.context.session, wanted, rows, sampling, "target", edits, run=run)
-    if isinstance(target, Taken):
-        return Verdict(tuple(target.tokens), 0, "bonus", ())
-    verdict = method.verify(target, draft, posterior, len(known), draws)
+    session, sampling, draft = request.context.session, request.sampling, request.draft
+    method, posterior, draws = verification(request.acceptance), _posterior(request), _draws(sampling)
+    check_length([*known, *draft.ids], info)
+    processor, run = _processor(sessions, request.context, sampling, known), _run(info, request, known, rounds)
+    verdict: Verdict | None = None
+    for end in _parts(request, pace):
+        judged = verdict.judgements if verdict else ()
+        part, rows = draft.cut(end), end - len(judged) + 1
+        try:
+            edits = processor.edits(part.ids, rows)
+        except GrammarFault:
+            sessions.lose_progress(session)
+            raise
+        target = yield Pass(session, [*known, *part.ids], rows, sampling, "target", edits, run=run)
+        if isinstance(target, Taken):
+            return Verdict(tuple(target.tokens), 0, "bonus", ())
+        verdict = method.verify(target, part, posterior, len(known), draws, judged)
+        if verdict.accepted < end:
+            break
+    assert verdict is not None, "a block has a part at least"
     if request.top_logprobs is None:
         return verdict
     return replace(verdict, logprobs=tuple(target.logprobs(verdict.tokens, request.top_logprobs)))
+
+
+def _parts(request: VerifyRequest, pace: tuple[float, ...]) -> Sequence[int]:
+    """Where the parts of the block end that are read one after the other."""
+    length = len(request.draft)
+    if request.expected_acceptance is None or request.top_logprobs is not None:  # these are of all rows
+        return (length,)
+    first = first_part(length, request.expected_acceptance, pace)
+    return (first, length) if first < length else (length,)
+
+
+def _run(info: ModelInfo, request: VerifyRequest, known: Sequence[int], rounds: int) -> Run | None:
+    """What may be taken at once."""
+    coupled = verification(request.acceptance).coupled
+    if rounds == 1 or len(request.draft) or coupled or request.top_logprobs is not None:
+        return None
+    eos_ids = () if request.sampling.ignore_eos else info.eos_ids
+    return Run(min(rounds, info.context_length - len(known) + 1), len(known), _draws(request.sampling), eos_ids)
+
+
+def _draws(sampling: SamplingParams) -> CounterDraws:
+    return CounterDraws(sampling.seed, sampling.choice)
 
 
 def _posterior(request: VerifyRequest) -> Posterior:

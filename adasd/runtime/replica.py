@@ -41,13 +41,15 @@ class Replica(Generic[L]):
         self._runtime, self._kernels = runtime, kernels
         self._sessions = Sessions(runtime, schedule.idle_sessions, grammars)
         self.batcher = Batcher(runtime, kernels, self._sessions, schedule)
+        self._pace: tuple[float, ...] = ()
 
     def info(self) -> ModelInfo:
         return self._runtime.info()
 
     def pace(self, role: Role, cores: SharedCores) -> tuple[float, ...]:
-        """Seconds of a pass over 1, 2, 4, ... rows, with nobody else in it."""
-        return pace(self._runtime, self._kernels, role, cores)
+        """Seconds of a pass over 1, 2, 4, ... rows, with nobody else in it; known from then on."""
+        self._pace = pace(self._runtime, self._kernels, role, cores)
+        return self._pace
 
     @property
     def allocated(self) -> int:
@@ -68,7 +70,7 @@ class Replica(Generic[L]):
 
     def verify_steps(self, request: VerifyRequest) -> Steps[Verdict]:
         """A verdict, for the batcher."""
-        return verify_steps(self._sessions, self.info(), request, lambda: self.batcher.passes)
+        return verify_steps(self._sessions, self.info(), request, lambda: self.batcher.passes, self._pace)
 
     def propose(self, request: DraftRequest, cancelled: Callable[[], bool] = never) -> Draft:
         """Read the context, then draft as far as the plan goes, with nobody else in the batch."""

@@ -68,8 +68,8 @@ class RemotePeers:
 
     def verifier(self, request: GenerationRequest) -> RemoteVerifier:
         weights = self.target.weights_fingerprint if self.target else None
-        asked = request.session, request.sampling, request.acceptance, weights, request.top_logprobs, request.next_round
-        return self.verifiers.open(*asked)
+        asked = request.session, request.sampling, request.acceptance, weights, request.top_logprobs
+        return self.verifiers.open(*asked, request.next_round, request.in_parts)
 
     async def verifier_fits(self) -> None:
         """Raises ServiceUnavailable if no verifier answers, or one whose peers or tokenizer are of another kind."""

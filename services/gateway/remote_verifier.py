@@ -47,12 +47,14 @@ class RemoteVerifier:
         client: VerifierClient,
         top_logprobs: int | None,
         next_round: Hint,
+        in_parts: bool,
     ) -> None:
         self._stream = stream
         self._sampling = sampling
         self._acceptance = acceptance
         self._top_logprobs = top_logprobs
         self._next_round = next_round
+        self._in_parts = in_parts
         self._client = client
         self._options = client.options
         self._deadline = Deadline(client.options.verify_deadline)
@@ -64,11 +66,12 @@ class RemoteVerifier:
     ) -> Verdict:
         """Raises DeadlineExceeded, ServiceUnavailable once retries are used up, and what the verifier raises."""
         packed = state.pack()
+        expected = state.expected_acceptance if self._in_parts and not draft.copied else None
 
         def question(delta: ContextDelta) -> VerifyRequest:
             acceptance = judging(self._acceptance, draft)
             asked = self._sampling, draft, acceptance, packed, round_number, self._top_logprobs
-            return VerifyRequest(delta, *asked, self._next_round(context.base, rounds), rounds)
+            return VerifyRequest(delta, *asked, self._next_round(context.base, rounds), rounds, expected)
 
         try:
             with self._deadline:
@@ -142,14 +145,16 @@ class VerifierClient:
         weights: str | None = None,
         top_logprobs: int | None = None,
         next_round: Hint = _unknown,
+        in_parts: bool = False,
     ) -> RemoteVerifier:
         """The verifier of one generation. session: 16 bytes, another for every choice of a request.
 
-        weights: only replicas with these; None takes any. top_logprobs: as of `VerifyRequest`.
+        weights: only replicas with these; None takes any. top_logprobs: as of `VerifyRequest`. in_parts: whether long
+        blocks may be read in two.
         """
         begin = stream_spans(self._tracing, METHOD)
         stream = SessionStream[VerifyRequest, VerifyReply](self.replicas, session, weights, begin)
-        return RemoteVerifier(stream, sampling, acceptance, self, top_logprobs, next_round)
+        return RemoteVerifier(stream, sampling, acceptance, self, top_logprobs, next_round, in_parts)
 
     def failed(self, error: AdasdError) -> None:
         logger.info("an attempt at a round failed: %s: %s", type(error).__name__, error)

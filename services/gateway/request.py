@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from adasd.core.copying import copying_for
 from adasd.core.decoding import Controller, one_by_one
+from adasd.core.marginal import Marginal
 from adasd.core.messages import NextRound
 from adasd.core.stopping import Off, StoppingRule
 from adasd.core.types import SamplingParams
@@ -58,6 +59,11 @@ class GenerationRequest:
         if base + rounds >= self.limit:
             return "none"
         return "plain" if isinstance(self.stopping, Off) else "unknown"
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether long blocks may be read in two parts: a rule that weighs costs has weighed them as read in one."""
+        return not isinstance(self.stopping, Marginal)
 
     def controller(self, runs: Callable[[bool], int] = one_by_one) -> Controller:
         """How far each round may draft. runs: as of `Controller`."""

@@ -156,6 +156,19 @@ def test_a_run_is_of_rounds_without_candidates() -> None:
         assert failure.value.param == "rounds"
 
 
+@pytest.mark.parametrize("expected", [None, 0.0, 0.625, 1.0])
+def test_what_is_expected_of_candidates_is_told_or_not(expected: float | None) -> None:
+    delta = ContextDelta(bytes(16), 0, 0, 0, [], b"")
+    asked = VerifyRequest(delta, SamplingParams(), copied_block([3]), "exact", b"", 0, expected_acceptance=expected)
+    assert (
+        codec.decode_verify_request(through_bytes(codec.encode_verify_request(asked))).expected_acceptance == expected
+    )
+    for wrong in (-0.1, 1.1, math.nan, math.inf):
+        with pytest.raises(InvalidRequest) as failure:
+            replace(asked, expected_acceptance=wrong)
+        assert failure.value.param == "expected_acceptance"
+
+
 def test_an_earlier_verifier_answers_the_block_that_a_run_would_go_on_from() -> None:
     """It refuses several rounds with candidates, and does not know of the field for those after a block."""
     delta = ContextDelta(bytes(16), 0, 0, 0, [], b"")

@@ -139,6 +139,23 @@ def test_long_prompts_share_a_step() -> None:
     ]
 
 
+def test_a_block_longer_than_a_piece_is_read_beside_others_all_the_same() -> None:
+    """All its rows come of one pass: read in pieces it would begin again with every one."""
+    text = ids(5)
+    block = Asked(Replica(Recorded(), HostKernels(None)))
+    block.draft("b", text, 40)
+    draft = block.finish()["b"]
+    runtime = Recorded()
+    asked = Asked(Replica(runtime, HostKernels(None), Schedule(chunk=16, running_chunk=8, running=4)))
+    asked.verify("b", text, draft)
+    for name in ("x", "y"):
+        asked.draft(name, ids(60, 3), 1)
+    asked.step(4)
+    assert isinstance(asked.results["b"], Verdict)
+    assert (0, 5 + 40) not in [batch.get(b"b") for batch in runtime.batches], "what comes before its rows may wait"
+    asked.finish()
+
+
 def test_who_begins_alike_begins_with_what_another_has_read() -> None:
     runtime, prompt = Recorded(), ids(50)
     replica = Replica(runtime, HostKernels(None))

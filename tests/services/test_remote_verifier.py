@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.context import Context
+from adasd.core.density import Histogram, Posterior
 from adasd.core.errors import DeadlineExceeded, InvalidDraft, ServiceUnavailable, SessionNotFound
 from adasd.core.messages import ModelInfo, NextRound, Timing, VerifyReply, VerifyRequest
 from adasd.core.rows import PointRow
@@ -34,9 +36,9 @@ def options(*addresses: str, **changes: Any) -> RemoteOptions:
 
 
 @asynccontextmanager
-async def remote(*addresses: str, **changes: Any) -> AsyncIterator[RemoteVerifier]:
+async def remote(*addresses: str, in_parts: bool = False, **changes: Any) -> AsyncIterator[RemoteVerifier]:
     client = VerifierClient(options(*addresses, **changes))
-    verifier = client.open(new_session(), SAMPLING, "exact")
+    verifier = client.open(new_session(), SAMPLING, "exact", in_parts=in_parts)
     try:
         yield verifier
     finally:
@@ -192,6 +194,7 @@ class Scripted:
     def __init__(self, *answers: tuple[int, ...] | None) -> None:
         self.answers = list(answers)
         self.starts: list[int] = []
+        self.expected: list[float | None] = []
 
     def info(self) -> ModelInfo:
         return INFO
@@ -202,6 +205,7 @@ class Scripted:
 
     async def verify(self, request: VerifyRequest) -> VerifyReply:
         self.starts.append(request.context.start)
+        self.expected.append(request.expected_acceptance)
         answer = self.answers.pop(0)
         if answer is None:
             raise SessionNotFound("gone")
@@ -247,3 +251,15 @@ async def test_a_stale_reply_is_skipped() -> None:
 async def test_the_answer_to_another_round_is_waited_past() -> None:
     async with scripted(Scripted((7, 9)), verify_deadline=0.2) as verifier:
         assert isinstance(await fails(verifier.verify(Context(PROMPT), Draft(), STATE, 0)), DeadlineExceeded)
+
+
+async def test_long_blocks_are_read_in_parts_only_where_nobody_reckoned_with_one_pass() -> None:
+    """Copied ones stand by other chances."""
+    draft, learned = Draft((5,), (1.0,), (PointRow(5),)), AcceptanceState(Posterior(Histogram().add([0.2] * 3)))
+    asked = [(draft, STATE), (draft, learned), (replace(draft, copied=True), STATE)]
+    for in_parts, expected in ((True, [0.5, 0.8, None]), (False, [None, None, None])):
+        handler = Scripted(*((number, 9) for number in range(3)))
+        async with scripted(handler, in_parts=in_parts) as verifier:
+            for number, (block, state) in enumerate(asked):
+                await verifier.verify(Context(PROMPT), block, state, number)
+        assert handler.expected == expected

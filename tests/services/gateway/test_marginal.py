@@ -188,6 +188,17 @@ def test_a_plain_round_is_priced_as_one_among_plain_ones(runs_ahead: bool, plain
     assert [(seen.verify, seen.way) for seen in costs.rounds] == [(0.75, plain), (0.75, 0.25)]
 
 
+def test_of_a_block_read_in_parts_the_passes_are_told() -> None:
+    """Of twenty candidates five were read and not all stood; then all of them, six more rows at least."""
+    costs = Seen()
+    watch = RoundWatch(costs)
+    accounts = Timing(1, 0.0, 0.5, 0.0, 1, 6), Timing(2, 0.0, 1.5, 0.0, 2, 22)
+    for told in (Timing(1, 0.0, 1.0, 0.0, 1, 40), *accounts):
+        watch.drafted(0.7, ACCOUNT, 20)
+        watch.verified(1.5, told, 20)
+    assert [(seen.candidates, seen.rows, seen.verify) for seen in costs.rounds] == [(5, 6, 0.5), (10, 11, 0.75)]
+
+
 @pytest.mark.parametrize(("drafters", "share"), [(4, 4.0), (8, 2.0), (16, 1.0), (32, 1.0)])
 def test_on_shared_cores_a_step_costs_all_who_wait_for_it(drafters: int, share: float) -> None:
     """Four steps for so many sessions together, beside a target that serves four at a pass."""
