@@ -225,7 +225,7 @@ def _told_apart(seconds: float, timing: Timing, rounds: int, hides: bool) -> tup
 def _judged(timing: Timing, candidates: int) -> int:
     """Candidates that a pass can have held: a long block may have been read in parts, and only the first of them."""
     _, rows = _sharing(timing)
-    return candidates if rows is None else min(candidates, rows - 1)
+    return candidates if rows is None else min(candidates, max(1, rows - 1))
 
 
 def _sharing(timing: Timing) -> tuple[float, int | None]:

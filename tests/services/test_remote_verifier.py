@@ -255,7 +255,10 @@ async def test_the_answer_to_another_round_is_waited_past() -> None:
 
 async def test_long_blocks_are_read_in_parts_only_where_nobody_reckoned_with_one_pass() -> None:
     """Copied ones stand by other chances."""
-    draft, learned = Draft((5,), (1.0,), (PointRow(5),)), AcceptanceState(Posterior(Histogram().add([0.2] * 3)))
+    draft, learned = (
+        Draft((5,), (1.0,), (PointRow(5),)),
+        AcceptanceState(posterior=Posterior(Histogram().add([0.2] * 3))),
+    )
     asked = [(draft, STATE), (draft, learned), (replace(draft, copied=True), STATE)]
     for in_parts, expected in ((True, [0.5, 0.8, None]), (False, [None, None, None])):
         handler = Scripted(*((number, 9) for number in range(3)))
