@@ -137,9 +137,14 @@ class AcceptanceState:
         """The inverse of `pack`, of earlier versions too. Raises ValueError for another version or size."""
         layout = _layout(packed)
         entropy = Mean(*layout.entropy.unpack_from(packed, _VERSION.size))
-        accepted, rejected = (_unpack_histogram(packed, layout, which) for which in (0, 1))
         prospects = Prospects.unpack(packed[-layout.prospects :]) if layout.prospects else Prospects()
-        return cls(entropy, Posterior(accepted, rejected), prospects)
+        return cls(entropy, packed_posterior(packed), prospects)
+
+
+def packed_posterior(packed: bytes) -> Posterior:
+    """Of a packed state: all of it by which candidates are judged. Raises ValueError as `AcceptanceState.unpack`."""
+    layout = _layout(packed)
+    return Posterior(*(_unpack_histogram(packed, layout, which) for which in (0, 1)))
 
 
 def require_packed(packed: bytes) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from adasd.core.adaptive import AcceptanceState
+from adasd.core.adaptive import packed_posterior
 from adasd.core.draws import CounterDraws, DrawKey, Purpose
 from adasd.core.host import HostTarget
 from adasd.core.messages import VerifyRequest
@@ -56,7 +56,7 @@ def _scores(p: FloatArray, position: int, draws: CounterDraws) -> FloatArray:
 def _of_acceptance(request: VerifyRequest, target: HostTarget, offset: int, draws: CounterDraws) -> float:
     """To the boundary of the exact test, or to P(A | d) of a rule that learns it."""
     evidence = target.evidence(request.draft)[offset]
-    learned = AcceptanceState.unpack(request.state).posterior.accepted(evidence.distance)
+    learned = packed_posterior(request.state).accepted(evidence.distance)
     boundaries = [min(1.0, evidence.p / evidence.q), *([] if learned is None else [learned])]
     uniform = draws.uniform(DrawKey(request.context.base, offset, Purpose.ACCEPT))
     return min(abs(boundary - uniform) for boundary in boundaries)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from adasd.core.adaptive import AcceptanceState
+from adasd.core.adaptive import packed_posterior
 from adasd.core.density import Posterior
 from adasd.core.drafting import Block
 from adasd.core.draws import CounterDraws
@@ -200,7 +200,7 @@ def _draws(sampling: SamplingParams) -> CounterDraws:
 
 def _posterior(request: VerifyRequest) -> Posterior:
     """By which candidates are judged; where there are none nobody reads the state."""
-    return AcceptanceState.unpack(request.state).posterior if len(request.draft) else _NOTHING_JUDGED
+    return packed_posterior(request.state) if len(request.draft) else _NOTHING_JUDGED
 
 
 def _processor(sessions: Sessions, context: ContextDelta, sampling: SamplingParams, known: Sequence[int]) -> Processor:

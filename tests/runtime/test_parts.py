@@ -117,6 +117,7 @@ def test_log_probabilities_are_of_all_rows(monkeypatch: Any) -> None:
     block = toy().propose(DraftRequest(whole(SESSION, context), sampling, DraftPlan(CANDIDATES), 0))
     asked = question(context, block, "exact", sampling, top_logprobs=1, expected_acceptance=EXPECTED)
     verdict, timing = verdict_of(held, asked)
+    assert verdict.accepted >= FIRST
     assert (timing.forwards, len(verdict.logprobs)) == (1, len(verdict.tokens))
 
 
