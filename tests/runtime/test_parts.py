@@ -113,11 +113,12 @@ def test_what_was_learned_of_the_draft_counts(monkeypatch: Any) -> None:
 
 
 def test_log_probabilities_are_of_all_rows(monkeypatch: Any) -> None:
-    held, context, sampling = timed(toy(), monkeypatch), Context(PROMPT), SamplingParams(temperature=0.9, seed=1)
+    held, context = timed(toy(), monkeypatch), Context(PROMPT)
+    sampling = SamplingParams(temperature=0.9, seed=1, ignore_eos=True)
     block = toy().propose(DraftRequest(whole(SESSION, context), sampling, DraftPlan(CANDIDATES), 0))
     asked = question(context, block, "exact", sampling, top_logprobs=1, expected_acceptance=EXPECTED)
     verdict, timing = verdict_of(held, asked)
-    assert verdict.accepted >= FIRST
+    assert (len(block), verdict.accepted >= FIRST) == (CANDIDATES, True)
     assert (timing.forwards, len(verdict.logprobs)) == (1, len(verdict.tokens))
 
 
