@@ -10,6 +10,7 @@ from adasd.cli.chat import chat
 from adasd.cli.distill import distill
 from adasd.cli.edge import edge
 from adasd.cli.inspect import inspect
+from adasd.cli.invent import invent
 from adasd.cli.key import app as key
 from adasd.cli.up import up
 
@@ -18,6 +19,7 @@ app.command()(up)
 app.command()(chat)
 app.command()(bench)
 app.command()(inspect)
+app.command()(invent)
 app.command()(distill)
 app.command()(chaos)
 app.command()(edge)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,18 @@ class TeacherTokenizer:
 
     def __init__(self, folder: Path) -> None:
         self._tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+
+    def opening(self, words: str) -> tuple[int, ...]:
+        """What comes before a user's first words. Raises InvalidRequest where no chat template says so."""
+        if self._tokenizer.chat_template is None:
+            raise InvalidRequest("the target has no chat template, which tells where a user's words begin", "target")
+        text: str = self._tokenizer.apply_chat_template([{"role": "user", "content": words}], tokenize=False)
+        return tuple(self._tokenizer(text[: text.index(words)], add_special_tokens=False).input_ids)
+
+    def text(self, ids: Sequence[int]) -> str:
+        """Without special tokens."""
+        text: str = self._tokenizer.decode(ids, skip_special_tokens=True)
+        return text
 
     def __call__(self, prompt: Prompt) -> list[int]:
         if self._tokenizer.chat_template is None:

@@ -68,7 +68,7 @@ def write_answers(
     missing = (question for question in questions if question.name not in done)
     written, started = Written(), time.monotonic()
     flushed = started
-    for answer in _parallel(generator, missing, workers):
+    for answer in in_flight(generator, missing, workers):
         store.add(answer)
         written.answers += 1
         written.tokens += len(answer.ids)
@@ -83,7 +83,8 @@ def write_answers(
     return written
 
 
-def _parallel(generator: Generator, questions: Iterator[Question], workers: int) -> Iterator[Answer]:
+def in_flight(generator: Generator, questions: Iterator[Question], workers: int) -> Iterator[Answer]:
+    """Answers in the order they are finished, by so many threads."""
     if workers == 1:
         yield from generator.answers(questions)
         return
