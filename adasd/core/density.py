@@ -61,7 +61,8 @@ class Histogram:
         for sample in samples:
             node = round(sample / WIDTH)
             f = sample / WIDTH - node
-            counts[node : node + 3] += (0.5 * (0.5 - f) ** 2, 0.75 - f * f, 0.5 * (0.5 + f) ** 2)
+            for place, share in enumerate((0.5 * (0.5 - f) ** 2, 0.75 - f * f, 0.5 * (0.5 + f) ** 2), node):
+                counts[place] = float(counts[place]) + share
         squares = self.squares + math.fsum(s * s for s in samples)
         return Histogram(self.n + len(samples), self.total + math.fsum(samples), squares, counts)
 
