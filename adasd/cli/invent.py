@@ -55,12 +55,16 @@ def invent(
 
 
 def _had(out: Path) -> Iterator[tuple[int, str]]:
-    """What an earlier run wrote, by number. Raises InvalidRequest for another file."""
+    """What an earlier run wrote, by number; a last line that was cut off is taken away. Raises InvalidRequest for
+    another file.
+    """
     if not out.exists():
         return
-    for place, line in enumerate(out.read_text(encoding="utf-8").splitlines(), 1):
+    whole, _, cut = out.read_text(encoding="utf-8").rpartition("\n")
+    for place, line in enumerate(whole.split("\n") if whole else [cut], 1):
         try:
             item = json.loads(line)
             yield int(item["number"]), str(item["prompt"])
         except (ValueError, KeyError, TypeError):
             raise InvalidRequest(f"{out}:{place} is no prompt of `adasd invent`; name another file", "out") from None
+    out.write_text(f"{whole or cut}\n", encoding="utf-8")

@@ -110,14 +110,6 @@ class AcceptanceState:
             entropy = entropy.add(draft.entropies[len(verdict.judgements) - 1])
         return AcceptanceState(entropy, self.posterior.add(filed[True], filed[False]), prospects)
 
-    @property
-    def expected_acceptance(self) -> float:
-        """The chance that a candidate of a long block stands if those before it do: one half at least, as a block gets
-        long where the draft is surer than usual.
-        """
-        accepted, rejected = self.posterior.accepted_samples.n, self.posterior.rejected_samples.n
-        return max(0.5, (accepted + 1) / (accepted + rejected + 2))
-
     def anew(self) -> AcceptanceState:
         """What the next text begins with."""
         return replace(self, prospects=self.prospects.anew())

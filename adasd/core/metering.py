@@ -134,7 +134,7 @@ class CostMeter:
     def after(self, seen: Observation) -> CostMeter:
         """The meter once it has seen another round."""
         sharing = max(1.0, seen.sessions)
-        rows = seen.candidates + 1 if seen.rows is None else max(seen.rows, seen.candidates + 1)
+        rows = seen.candidates + 1 if seen.rows is None else seen.rows
         meter = self._verified(seen, sharing, grouped(rows))._beside(seen.candidates > 0, seen.way)
         return meter if seen.drafting is None else meter._drafted(seen, seen.drafting)
 

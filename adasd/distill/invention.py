@@ -7,11 +7,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from adasd.core.errors import InvalidRequest
 from adasd.distill.generate import Answer, Generator, Question
-from adasd.distill.prompts import Prompt, read_prompts
+from adasd.distill.prompts import items
 from adasd.distill.teacher import Teacher
 from adasd.distill.writing import in_flight
 
@@ -40,7 +40,7 @@ def invent(
     """
     opening = teacher.tokenize.opening(_MARK)
     questions = (
-        Question("invented", "invented", number, opening, TEMPERATURES[number % len(TEMPERATURES)], seed)
+        Question("invented", f"invented/{number}", number, opening, TEMPERATURES[number % len(TEMPERATURES)], seed)
         for number in numbers
     )
     generator = Generator(teacher.fresh_model(), teacher.eos_ids, slots, limit, limit + len(opening))
@@ -55,29 +55,36 @@ def _texts(teacher: Teacher, answers: Iterable[Answer]) -> Iterator[Invented]:
 
 
 class Apart:
-    """Tells texts that are, or share RUN words in a row with, one of some prompts: of a benchmark's, say."""
+    """Tells texts that are, or share RUN words in a row with, one of some others: of a benchmark's, say."""
 
-    def __init__(self, prompts: Iterable[Prompt]) -> None:
+    def __init__(self, texts: Iterable[str]) -> None:
         self._runs: set[tuple[str, ...]] = set()
         self._whole: set[tuple[str, ...]] = set()
-        for prompt in prompts:
-            for turn in prompt.turns:
-                words = _words(turn)
-                self._runs |= _runs(words)
-                self._whole.add(words)
+        for words in map(_words, texts):
+            self._runs |= _runs(words)
+            self._whole.add(words)
 
     @classmethod
     def of_files(cls, paths: Collection[Path]) -> Apart:
-        """Raises InvalidRequest for a file that holds no prompts."""
+        """From whatever text is in files of JSON lines, or of a JSON list. Raises InvalidRequest for others."""
         for path in paths:
             if not path.is_file():
                 raise InvalidRequest(f"no prompt file {path}", "apart_from")
-        return cls(prompt for path in paths for prompt in read_prompts(path.stem, path))
+        return cls(text for path in paths for _, item in items(path) for text in _strings(item))
 
     def __contains__(self, text: object) -> bool:
         """Whether a text is apart from all of them."""
         words = _words(str(text))
         return words not in self._whole and self._runs.isdisjoint(_runs(words))
+
+
+def _strings(item: Any) -> Iterator[str]:
+    """However deep in it they stand."""
+    if isinstance(item, str):
+        yield item
+    elif isinstance(item, dict | list):
+        for part in item.values() if isinstance(item, dict) else item:
+            yield from _strings(part)
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -56,7 +56,7 @@ def read_prompts(source: str, path: Path) -> Iterator[Prompt]:
     the first `input` of `instances`, if any), `messages` (up to the last user turn), `turns` (user first; cut by hash
     to an odd number of at most MAX_TURNS). Raises InvalidRequest for any other item.
     """
-    for place, item in _items(path):
+    for place, item in items(path):
         turns = _turns(item)
         if turns is None:
             raise InvalidRequest(f"{place} holds no prompt", "prompts")
@@ -77,7 +77,7 @@ def distinct_prompts(path: Path, count: int, seed: int | None = None) -> list[Pr
     return found[:count]
 
 
-def _items(path: Path) -> Iterator[tuple[str, Any]]:
+def items(path: Path) -> Iterator[tuple[str, Any]]:
     """Parsed items, each with its place for messages."""
     if path.suffix == ".json":
         listed = _parsed(path.read_text(encoding="utf-8"), str(path))

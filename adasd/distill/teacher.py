@@ -56,6 +56,8 @@ class TeacherTokenizer:
         if self._tokenizer.chat_template is None:
             raise InvalidRequest("the target has no chat template, which tells where a user's words begin", "target")
         text: str = self._tokenizer.apply_chat_template([{"role": "user", "content": words}], tokenize=False)
+        if words not in text:
+            raise InvalidRequest("the target's chat template changes what a user says", "target")
         return tuple(self._tokenizer(text[: text.index(words)], add_special_tokens=False).input_ids)
 
     def text(self, ids: Sequence[int]) -> str:

@@ -130,7 +130,7 @@ class _Shared:
     """One iterator for several threads; questions with the same prompt go to one of them, which reads it once."""
 
     def __init__(self, questions: Iterator[Question]) -> None:
-        self._groups, self._lock = groupby(questions, attrgetter("prompt")), threading.Lock()
+        self._groups, self._lock = groupby(questions, attrgetter("key")), threading.Lock()
 
     def __iter__(self) -> Iterator[Question]:
         while group := self._next():

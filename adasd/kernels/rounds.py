@@ -15,7 +15,7 @@ from adasd.core.draws import CounterDraws, DrawKey, Purpose
 from adasd.core.types import IntArray
 from adasd.kernels import drawing, loops, whole
 from adasd.kernels.compiled import as_written
-from adasd.kernels.follow import OWN, OWN_STATE, STATE, VALUES, Follower, Spent, goes_on, judges
+from adasd.kernels.follow import OWN, OWN_STATE, OWN_VALUES, STATE, VALUES, Follower, Spent, goes_on, judges
 from adasd.kernels.team import ITEMS, NEXT, Program, Shared, call, pointer
 
 MOST = 64
@@ -73,7 +73,7 @@ class Run(Follower):
 def _judge(address: int) -> None:
     what = numba.carray(pointer(address), LOGITS + 1, np.int64)
     state = numba.carray(pointer(what[STATE]), WIDTH + 1, np.int64)
-    values = numba.carray(pointer(what[VALUES]), 2, np.float64)
+    values = numba.carray(pointer(what[VALUES]), OWN_VALUES, np.float64)
     if judges(address, what, state, values):
         token = _likeliest(what, state) if state[GREEDY] != 0 else _drawn(what, state)
         if token >= 0 and _takes(what, state, token):

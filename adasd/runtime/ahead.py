@@ -48,7 +48,13 @@ class Foreseen:
         """Whether this is the question. By which state candidates would be judged matters only where there are some;
         of a longer run than is asked for the gateway takes what it wants.
         """
-        here = replace(self.question, state=question.state, next_round=question.next_round, rounds=question.rounds)
+        here = replace(
+            self.question,
+            state=question.state,
+            next_round=question.next_round,
+            rounds=question.rounds,
+            expected_acceptance=question.expected_acceptance,
+        )
         return not len(question.draft) and here == question
 
 

@@ -10,6 +10,7 @@ from adasd.core.context import ContextHash
 from adasd.core.draws import CounterDraws
 from adasd.core.grammar import Grammars
 from adasd.core.messages import DraftRequest, ModelInfo, Timing, VerifyRequest
+from adasd.core.rows import check_block
 from adasd.core.types import Draft
 from adasd.core.verdicts import Verdict
 from adasd.runtime.base import CausalRuntime
@@ -77,7 +78,8 @@ class Replica(Generic[L]):
         return self._alone(self.draft_steps(request), cancelled)
 
     def verify(self, request: VerifyRequest) -> Verdict:
-        """Judge one block, with nobody else in the batch."""
+        """Judge one block, with nobody else in the batch. Raises InvalidDraft for one that is not sound."""
+        check_block(request.draft, self.info().vocabulary)
         return self._alone(self.verify_steps(request), never)
 
     def _alone(self, steps: Steps[T], cancelled: Callable[[], bool]) -> T:

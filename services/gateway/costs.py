@@ -176,7 +176,7 @@ class RoundWatch:
             self._costs.prefilled(timing.forward, timing.tokens)
         else:
             self._costs.runs.answered(seconds, timing, rounds, candidates)
-            each = _judged(timing, candidates) if rounds == 1 else 0  # of a run the average pass is known, and its rows
+            each = candidates if rounds == 1 else 0  # of a run the average pass is known, and its rows
             verify, way = _told_apart(seconds, timing, rounds, self._hides(timing, each))
             pass_ = sessions, rows, running, copied, served, read, way
             self._costs.add(Observation(each, verify, 0.0, drafting, work, steps, *pass_))
@@ -220,12 +220,6 @@ def _told_apart(seconds: float, timing: Timing, rounds: int, hides: bool) -> tup
         return held / rounds, None
     work = timing.forward + timing.rules
     return work / max(rounds, timing.forwards), None if hides else max(0.0, held - work) / rounds
-
-
-def _judged(timing: Timing, candidates: int) -> int:
-    """Candidates that a pass can have held: a long block may have been read in parts, and only the first of them."""
-    _, rows = _sharing(timing)
-    return candidates if rows is None else min(candidates, max(1, rows - 1))
 
 
 def _sharing(timing: Timing) -> tuple[float, int | None]:

@@ -55,6 +55,7 @@ class RemoteVerifier:
         self._top_logprobs = top_logprobs
         self._next_round = next_round
         self._in_parts = in_parts
+        self._stood = self._judged = 0  # candidates of this generation's blocks
         self._client = client
         self._options = client.options
         self._deadline = Deadline(client.options.verify_deadline)
@@ -66,7 +67,7 @@ class RemoteVerifier:
     ) -> Verdict:
         """Raises DeadlineExceeded, ServiceUnavailable once retries are used up, and what the verifier raises."""
         packed = state.pack()
-        expected = state.expected_acceptance if self._in_parts and not draft.copied else None
+        expected = self._expected() if self._in_parts and not draft.copied else None
 
         def question(delta: ContextDelta) -> VerifyRequest:
             acceptance = judging(self._acceptance, draft)
@@ -80,7 +81,16 @@ class RemoteVerifier:
             self._stream.drop()
             raise DeadlineExceeded(f"no verdict within {self._options.verify_deadline:g} s") from None
         self.timing = reply.timing
+        if not draft.copied:
+            self._stood += reply.verdict.accepted
+            self._judged += len(reply.verdict.judgements)
         return reply.verdict
+
+    def _expected(self) -> float:
+        """The chance that a candidate of a long block stands if those before it do: one half at least, as a block gets
+        long where the draft is surer than usual.
+        """
+        return max(0.5, (self._stood + 1) / (self._judged + 2))
 
     async def _insist(
         self, context: Context, round_number: int, question: Callable[[ContextDelta], VerifyRequest]

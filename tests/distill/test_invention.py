@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -12,9 +14,11 @@ from transformers import AutoTokenizer
 from typer.testing import CliRunner
 
 from adasd.cli.invent import invent
+from adasd.distill import generate
 from adasd.distill.invention import RUN, Apart
-from adasd.distill.prompts import Prompt, read_prompts
-from adasd.distill.teacher import TeacherTokenizer
+from adasd.distill.invention import invent as texts
+from adasd.distill.prompts import read_prompts
+from adasd.distill.teacher import Teacher, TeacherTokenizer
 
 TEMPLATE = "w1. w45. {% for message in messages %}w46. {{ message.content }} w2. {% endfor %}"
 
@@ -79,7 +83,7 @@ def test_prompts_near_those_of_a_benchmark_are_left_out(chatty: Path, tmp_path: 
     assert run(chatty, free)[0] == 0
     prompts = told(free)
     near = next(number for number, text in prompts.items() if len(text.split()) >= RUN)
-    benchmark.write_text(json.dumps({"question": f"Say, {prompts[near].upper()}?"}) + "\n")
+    benchmark.write_text(json.dumps({"turns": ["First this.", f"Say, {prompts[near].upper()}?"]}) + "\n")
     code, said = run(chatty, kept, "--apart-from", str(benchmark))
     assert code == 0, said
     assert told(kept) == {number: text for number, text in prompts.items() if number != near}
@@ -87,7 +91,7 @@ def test_prompts_near_those_of_a_benchmark_are_left_out(chatty: Path, tmp_path: 
 
 def test_apart_are_texts_without_a_run_of_words_in_common() -> None:
     words = [f"word{number}" for number in range(12)]
-    apart = Apart([Prompt("x", "x/1", ("One.", " ".join(words)))])
+    apart = Apart(["One.", " ".join(words)])
     assert " ".join(words[: RUN - 1]) in apart
     assert " ".join(words[2 : 2 + RUN]) not in apart
     assert "and, so: " + ", ".join(words[4:]).title() not in apart
@@ -104,3 +108,32 @@ def test_what_cannot_be_done_is_refused_by_name(folder: Path, tmp_path: Path, mo
     assert code == 1
     assert reason in said
     assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_a_line_that_was_cut_off_is_written_anew_and_strange_breaks_are_none(chatty: Path, tmp_path: Path) -> None:
+    whole, cut = tmp_path / "whole.jsonl", tmp_path / "cut.jsonl"
+    assert run(chatty, whole)[0] == 0
+    first, *others = whole.read_text().splitlines(keepends=True)
+    strange = json.dumps({"number": json.loads(first)["number"], "prompt": "a\u2028b\u0085c"}, ensure_ascii=False)
+    cut.write_text(strange + "\n" + "".join(others)[:-7])
+    assert run(chatty, cut)[0] == 0
+    assert told_of(cut) == told_of(whole) | {json.loads(first)["number"]: "a\u2028b\u0085c"}
+
+
+def told_of(out: Path) -> dict[int, str]:
+    return {item["number"]: item["prompt"] for item in map(json.loads, out.read_text().rstrip("\n").split("\n"))}
+
+
+def test_all_workers_have_work(chatty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though all begin with the same words."""
+    threads, flight = set[int](), generate.Flight
+
+    def noted(*arguments: Any) -> Any:
+        made = flight(*arguments)
+        begin = made._begin
+        monkeypatch.setattr(made, "_begin", lambda *given: (threads.add(threading.get_ident()), begin(*given)))
+        return made
+
+    monkeypatch.setattr(generate, "Flight", noted)
+    assert list(texts(Teacher(chatty), range(60), 0, 12, 4, 2))
+    assert len(threads) == 2

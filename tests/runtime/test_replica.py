@@ -12,9 +12,17 @@ import pytest
 
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.context import context_hash
-from adasd.core.errors import ContextLengthExceeded, InvalidRequest, NumericalFault, ServiceUnavailable, SessionNotFound
+from adasd.core.errors import (
+    ContextLengthExceeded,
+    InvalidDraft,
+    InvalidRequest,
+    NumericalFault,
+    ServiceUnavailable,
+    SessionNotFound,
+)
 from adasd.core.host import HostKernels
 from adasd.core.messages import ContextDelta, DraftRequest, VerifyRequest
+from adasd.core.rows import SparseRow
 from adasd.core.types import Draft, DraftPlan, FloatArray, SamplingParams
 from adasd.core.verdicts import Verdict
 from adasd.kernels.device import DeviceKernels
@@ -235,3 +243,11 @@ def test_kv_behind_nan_is_not_used_again() -> None:
         verify(replica, delta(longer), Draft())
     assert verify(replica, delta(longer), Draft()).tokens
     assert runtime.reads == [0, len(PROMPT), 0]
+
+
+def test_an_unsound_block_is_refused_before_anything_is_read(replica: Replica[Any]) -> None:
+    """What judges it reads at its ids."""
+    row = SparseRow(np.array([0, 10_000]), np.array([2**15, 2**15]))
+    with pytest.raises(InvalidDraft):
+        verify(replica, delta(PROMPT), Draft((0,), (1.0,), (row,)))
+    assert verify(replica, delta(PROMPT), Draft()).tokens

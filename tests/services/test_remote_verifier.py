@@ -11,12 +11,11 @@ from typing import Any
 
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.context import Context
-from adasd.core.density import Histogram, Posterior
 from adasd.core.errors import DeadlineExceeded, InvalidDraft, ServiceUnavailable, SessionNotFound
 from adasd.core.messages import ModelInfo, NextRound, Timing, VerifyReply, VerifyRequest
 from adasd.core.rows import PointRow
 from adasd.core.types import Draft
-from adasd.core.verdicts import Verdict
+from adasd.core.verdicts import Emission, Judgement, Verdict
 from adasd.rpc.server import Server
 from adasd.rpc.verifier import VerifierService
 from adasd.runtime.loading import load_model
@@ -191,8 +190,8 @@ async def test_closing_frees_the_session() -> None:
 class Scripted:
     """A verifier that answers as it is told; None ends its stream with SessionNotFound."""
 
-    def __init__(self, *answers: tuple[int, ...] | None) -> None:
-        self.answers = list(answers)
+    def __init__(self, *answers: tuple[int, ...] | None, judged: tuple[Judgement, ...] = ()) -> None:
+        self.answers, self.judged = list(answers), judged
         self.starts: list[int] = []
         self.expected: list[float | None] = []
 
@@ -209,7 +208,10 @@ class Scripted:
         answer = self.answers.pop(0)
         if answer is None:
             raise SessionNotFound("gone")
-        return VerifyReply(answer[0], request.context.base, Verdict((answer[1],), 0, "bonus"), TOLD)
+        accepted = sum(judgement.accepted for judgement in self.judged)
+        tokens = *request.draft.ids[:accepted], answer[1]
+        emission: Emission = "bonus" if accepted == len(self.judged) else "recovered"
+        return VerifyReply(answer[0], request.context.base, Verdict(tokens, accepted, emission, self.judged), TOLD)
 
 
 @asynccontextmanager
@@ -254,15 +256,21 @@ async def test_the_answer_to_another_round_is_waited_past() -> None:
 
 
 async def test_long_blocks_are_read_in_parts_only_where_nobody_reckoned_with_one_pass() -> None:
-    """Copied ones stand by other chances."""
-    draft, learned = (
-        Draft((5,), (1.0,), (PointRow(5),)),
-        AcceptanceState(posterior=Posterior(Histogram().add([0.2] * 3))),
-    )
-    asked = [(draft, STATE), (draft, learned), (replace(draft, copied=True), STATE)]
-    for in_parts, expected in ((True, [0.5, 0.8, None]), (False, [None, None, None])):
-        handler = Scripted(*((number, 9) for number in range(3)))
+    """By what has stood so far, distances of 0 and all; copied candidates stand by other chances."""
+    draft, stands = Draft((5,) * 3, (1.0,) * 3, (PointRow(5),) * 3), (Judgement(0.0, True, True),) * 3
+    asked = [draft, draft, replace(draft, copied=True), draft]
+    for in_parts, expected in ((True, [0.5, 0.8, None, 0.875]), (False, [None] * 4)):
+        handler = Scripted(*((number, 9) for number in range(4)), judged=stands)
         async with scripted(handler, in_parts=in_parts) as verifier:
-            for number, (block, state) in enumerate(asked):
-                await verifier.verify(Context(PROMPT), block, state, number)
+            for number, block in enumerate(asked):
+                await verifier.verify(Context(PROMPT), block, STATE, number)
         assert handler.expected == expected
+
+
+async def test_a_long_block_is_never_thought_to_fall_at_once() -> None:
+    draft, falls = Draft((5,), (1.0,), (PointRow(5),)), (Judgement(0.9, False, False),)
+    handler = Scripted((0, 9), (1, 9), judged=falls)
+    async with scripted(handler, in_parts=True) as verifier:
+        for number in range(2):
+            await verifier.verify(Context(PROMPT), draft, STATE, number)
+    assert handler.expected == [0.5, 0.5]

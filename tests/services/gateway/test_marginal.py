@@ -196,7 +196,7 @@ def test_of_a_block_read_in_parts_the_passes_are_told() -> None:
     for told in (Timing(1, 0.0, 1.0, 0.0, 1, 40), *accounts):
         watch.drafted(0.7, ACCOUNT, 20)
         watch.verified(1.5, told, 20)
-    assert [(seen.candidates, seen.rows, seen.verify) for seen in costs.rounds] == [(5, 6, 0.5), (10, 11, 0.75)]
+    assert [(seen.candidates, seen.rows, seen.verify) for seen in costs.rounds] == [(20, 6, 0.5), (20, 11, 0.75)]
 
 
 @pytest.mark.parametrize(("drafters", "share"), [(4, 4.0), (8, 2.0), (16, 1.0), (32, 1.0)])
