@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from adasd.kernels import device, loops
+from adasd.kernels import device, drawing
 from adasd.runtime.loading import RuntimeOptions, load_model
 from adasd.runtime.toy_tokenizer import write_toy_files
 from tests.runtime.models import CONTEXT, VOCABULARY, model
@@ -27,7 +27,7 @@ def test_a_model_has_decoded_once_it_is_loaded_and_holds_nothing_of_it(
     def noted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *given: used.append(name) or function(*given)  # type: ignore[func-returns-value]
 
-    for place, name in ((loops, "draw"), (loops, "drawn"), (device, "evidence_of")):
+    for place, name in ((drawing, "draw"), (drawing, "drawn"), (device, "evidence_of")):
         monkeypatch.setattr(place, name, noted(name, getattr(place, name)))
     llama = deepcopy(model("llama"))
     if not sound:
