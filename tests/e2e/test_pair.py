@@ -85,11 +85,14 @@ def test_a_text_is_the_same_alone_and_in_company(pair: Served, kind: str) -> Non
 
 @pytest.mark.parametrize("acceptance", ["exact", "adasd", "adasd-anchored"])
 def test_the_services_give_the_text_of_the_reference_loop(pair: Served, acceptance: str) -> None:
+    """With a prompt and a seed none of whose draws lies within rounding of another id: norms changed by 3e-5 of
+    themselves, more than passes cut otherwise do, leave these texts as they are. A draw in a thousand lies so.
+    """
     from tests.e2e.test_oracles import oracle_ids
 
     rules = {"stopping": "adasd", "acceptance": acceptance}
-    answer = pair.answer(PROMPTS[4], max_tokens=24, temperature=0.8, seed=3, speculation=rules)
-    assert answer["ids"] == oracle_ids(pair, answer, "adasd", acceptance, 24, seed=3, temperature=0.8)
+    answer = pair.answer(PROMPTS[8], max_tokens=24, temperature=0.8, seed=5, speculation=rules)
+    assert answer["ids"] == oracle_ids(pair, answer, "adasd", acceptance, 24, seed=5, temperature=0.8)
     assert answer["speculation"]["drafts"] > 0
 
 
