@@ -17,7 +17,8 @@ from adasd.core.verdicts import Verdict
 class Counters:
     """What one generation did. committed tokens = accepted + rounds, less one where the last block was cut.
 
-    rounds: passes of the target. drafts: rounds with candidates. drafted, accepted: candidates.
+    rounds: each a pass of the target, or two where a block is read in parts. drafts: rounds with candidates.
+    drafted, accepted: candidates.
     relaxed: accepted only by relaxation; loss_total, loss_max: ln(q/p) in nats over those.
     floored: candidates a rule would have accepted although the warped target gives them probability 0.
     copied: candidates that needed no drafter; among `drafted`.
@@ -63,7 +64,7 @@ class Counters:
 
     @property
     def mean_acceptance_length(self) -> float:
-        """1 + accepted / rounds: committed tokens per pass of the target."""
+        """1 + accepted / rounds: committed tokens per round."""
         return 1 + self.accepted / self.rounds if self.rounds else 1.0
 
     @property

@@ -6,7 +6,6 @@ Whether the values make sense to a model (ids within the vocabulary, a block wit
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 from adasd.core.context import pack_ids, unpack_ids
 from adasd.core.costs import MAX_ROWS, CostProfile
@@ -15,7 +14,6 @@ from adasd.core.messages import (
     ContextDelta,
     DraftReply,
     DraftRequest,
-    ModelInfo,
     NextRound,
     Timing,
     VerifyReply,
@@ -27,9 +25,6 @@ from adasd.core.worth import Worth
 from adasd.rpc.rows import OpaqueRow, decode_row, encode_row
 from adasd.rpc.sampling import decode_sampling, encode_sampling
 from adasd.rpc.v1 import common_pb2, drafter_pb2, verifier_pb2
-
-PROTOCOL = "adasd.rpc.v1.1"
-"""Version of the messages and of what they mean; two sides with different ones do not work together."""
 
 SESSION_BYTES = 16
 ID_BYTES = 4
@@ -46,43 +41,6 @@ _NEXT_ROUNDS: dict[NextRound, verifier_pb2.NextRound] = {
     "none": verifier_pb2.NEXT_ROUND_NONE,
 }
 _NEXT_ROUND_NAMES = {number: name for name, number in _NEXT_ROUNDS.items()}
-
-
-class PeerInfo(NamedTuple):
-    """What a service says of itself: the model it serves, and the protocol it speaks."""
-
-    model: ModelInfo
-    protocol: str
-
-
-def encode_info(info: ModelInfo) -> common_pb2.ModelInfo:
-    return common_pb2.ModelInfo(
-        name=info.name,
-        vocabulary=info.vocabulary,
-        context_length=info.context_length,
-        eos_ids=info.eos_ids,
-        vocabulary_fingerprint=info.vocabulary_fingerprint,
-        weights_fingerprint=info.weights_fingerprint,
-        support=info.support,
-        protocol=PROTOCOL,
-        passes=info.passes,
-        runs_ahead=info.runs_ahead,
-    )
-
-
-def decode_info(message: common_pb2.ModelInfo) -> PeerInfo:
-    model = ModelInfo(
-        name=message.name,
-        vocabulary=message.vocabulary,
-        context_length=message.context_length,
-        eos_ids=tuple(message.eos_ids),
-        vocabulary_fingerprint=message.vocabulary_fingerprint,
-        weights_fingerprint=message.weights_fingerprint,
-        support=message.support,
-        passes=tuple(message.passes),
-        runs_ahead=message.runs_ahead,
-    )
-    return PeerInfo(model, message.protocol)
 
 
 def encode_draft_request(request: DraftRequest) -> drafter_pb2.DraftRequest:

@@ -9,7 +9,7 @@ import grpc
 import grpc.aio
 
 from adasd.core.errors import ServiceUnavailable
-from adasd.rpc.codec import PeerInfo, decode_info
+from adasd.rpc.info import PeerInfo, decode_info
 from adasd.rpc.options import MessageLimits, Options, client_options
 from adasd.rpc.status import error_of, is_answer
 from adasd.rpc.tls import ClientTls

@@ -13,6 +13,7 @@ from adasd.core.messages import ModelInfo, VerifyReply, VerifyRequest
 from adasd.rpc import codec
 from adasd.rpc.connection import PLAIN, Connection, Headers
 from adasd.rpc.duplex import Duplex
+from adasd.rpc.info import encode_info
 from adasd.rpc.options import MessageLimits
 from adasd.rpc.tls import ClientTls
 from adasd.rpc.v1 import common_pb2, verifier_pb2, verifier_pb2_grpc
@@ -43,7 +44,7 @@ class _Servicer(verifier_pb2_grpc.VerifierServicer):
         self._handler = handler
 
     async def Info(self, request: common_pb2.InfoRequest, context: object) -> common_pb2.ModelInfo:
-        return codec.encode_info(self._handler.info())
+        return encode_info(self._handler.info())
 
     async def Verify(
         self, messages: AsyncIterable[verifier_pb2.VerifyRequest], context: grpc.aio.ServicerContext[Any, Any]

@@ -10,7 +10,7 @@ from typing import Any
 
 from adasd.core.errors import AdasdError
 from adasd.core.messages import ModelInfo
-from adasd.rpc.codec import PROTOCOL, PeerInfo
+from adasd.rpc.info import PROTOCOL, PeerInfo
 from services.gateway.remote_drafter import DrafterClient
 from services.gateway.remote_verifier import VerifierClient
 from services.gateway.replicas import Replica

@@ -5,8 +5,8 @@ A message costs the same for one round as for several.
 
 from __future__ import annotations
 
+from adasd.core.averages import Average
 from adasd.core.messages import Timing
-from adasd.core.metering import Average
 
 MOST = 8
 """Rounds: beyond this little is left to be won."""

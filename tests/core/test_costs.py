@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from adasd.core.averages import Average
 from adasd.core.costs import NOMINAL, CostProfile, isotonic, paced, stated_profile
 from adasd.core.errors import InvalidRequest
 from adasd.core.marginal import weighed
-from adasd.core.metering import Average, CostMeter, Observation, grouped
+from adasd.core.metering import CostMeter, Observation, grouped
 
 STATED: dict[str, Any] = {"version": "a100", "fixed": 0.5, "draft": 0.1, "verify": [1, 1.5], "commit": 0.25}
 

@@ -86,7 +86,7 @@ def test_a_text_is_the_same_alone_and_in_company(pair: Served, kind: str) -> Non
 @pytest.mark.parametrize("acceptance", ["exact", "adasd", "adasd-anchored"])
 def test_the_services_give_the_text_of_the_reference_loop(pair: Served, acceptance: str) -> None:
     """With a prompt and a seed none of whose draws lies within rounding of another id: norms changed by 3e-5 of
-    themselves, more than passes cut otherwise do, leave these texts as they are. A draw in a thousand lies so.
+    themselves, more than passes cut otherwise do, leave these texts as they are.
     """
     from tests.e2e.test_oracles import oracle_ids
 

@@ -24,6 +24,7 @@ from adasd.core.types import Draft, DraftPlan, SamplingParams
 from adasd.core.verdicts import Judgement, Verdict
 from adasd.core.worth import ENTROPY_NODES
 from adasd.rpc import codec
+from adasd.rpc.info import PROTOCOL, PeerInfo, decode_info, encode_info
 from adasd.rpc.rows import OpaqueRow, encode_row
 from adasd.rpc.v1 import common_pb2, drafter_pb2, verifier_pb2
 from tests.rpc import messages
@@ -39,11 +40,11 @@ def comparable(draft: Draft) -> tuple[object, ...]:
 
 @given(messages.infos)
 def test_info(info: ModelInfo) -> None:
-    assert codec.decode_info(through_bytes(codec.encode_info(info))) == codec.PeerInfo(info, codec.PROTOCOL)
+    assert decode_info(through_bytes(encode_info(info))) == PeerInfo(info, PROTOCOL)
 
 
 def test_what_passes_took_is_told() -> None:
-    told = codec.decode_info(through_bytes(codec.encode_info(replace(messages.INFO, passes=(0.5, 0.625))))).model
+    told = decode_info(through_bytes(encode_info(replace(messages.INFO, passes=(0.5, 0.625))))).model
     assert told.passes == (0.5, 0.625)
 
 

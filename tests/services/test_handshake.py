@@ -13,7 +13,7 @@ import pytest
 
 from adasd.core.context import Context
 from adasd.core.types import Draft, DraftPlan
-from adasd.rpc.codec import PROTOCOL, PeerInfo
+from adasd.rpc.info import PROTOCOL, PeerInfo
 from adasd.rpc.options import MessageLimits
 from services.gateway.costs import LiveCosts
 from services.gateway.handshake import Handshake, mismatch
