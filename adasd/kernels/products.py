@@ -17,27 +17,30 @@ from torch.nn.functional import pad
 
 from adasd.kernels.compiled import as_written
 from adasd.kernels.team import FIRST, ITEMS, Order, Shared, Step, pointer, taken
-from adasd.kernels.tiles import STEP, tile
+from adasd.kernels.tiles import ROOMY, STEP, tile
 
 LEAST, MOST, SHARES = 12, 96, 4
 """Outputs that a thread takes at a time: a matrix in SHARES for each thread, for whoever is done first takes the next,
 but long enough reads in one go (from 48 on all are alike) and tiles that come out even."""
 
-FEW = 6
+FEW = 2 if ROOMY else 6
 """Up to so many rows are multiplied while a row of floats passes by once, in tiles of one output: memory sees one long
 read. More, and rows of bytes, of which memory brings enough anyway, go in tiles of TALL rows and WIDE outputs, which
 load least for what they multiply."""
 
-TALL, WIDE = 4, 3
+TALL, WIDE = (8, 3) if ROOMY else (4, 3)
 
 QUICK = 4
 """Outputs of a row by itself at a time where the matrix is bytes: as many sums as the processor adds to at once."""
 
-ROWS = 32
+ROWS = 64 if ROOMY else 32
 """That go by together while WIDE outputs stay in the fastest cache: their inputs fit the second one."""
 
-AHEAD = 192
-"""Weights by which memory is asked for a row of floats before few rows need it (of 128 to 320 the best)."""
+AT_ONCE = TALL * (WIDE - 1)
+"""Up to so many rows make fewer tiles than there are outputs in one, so that each asks memory for all of the next."""
+
+AHEAD = 384 if ROOMY else 192
+"""Weights by which memory is asked for a row of floats before few rows need it (of 128 to 320 the best on AVX2)."""
 
 WEIGHT, SCALE, BIAS, X, OUT, TOKENS, INPUTS, WIDTH, OUTPUTS = range(FIRST, FIRST + 9)
 """Places in an order: addresses (BIAS may be 0), then sizes; TOKENS are the rows."""
@@ -139,7 +142,7 @@ def _few(arrays: Arrays, first: int, last: int) -> None:
     """Outputs `first` to `last` - 1 of all rows."""
     inputs = arrays[0].shape[1]
     for output in range(first, last):
-        _column(len(arrays[1]), arrays, 0, output, output * inputs + AHEAD)
+        tile(FEW, 1, 1, arrays, len(arrays[1]), 0, output, output * inputs + AHEAD)
 
 
 @as_written
@@ -148,83 +151,57 @@ def _single(arrays: Arrays, first: int, last: int) -> None:
     inputs = arrays[0].shape[1]
     whole = last - (last - first) % QUICK
     for output in range(first, whole, QUICK):
-        tile(1, QUICK, QUICK, arrays, 0, output, (output + QUICK) * inputs)
+        tile(1, QUICK, QUICK, arrays, 1, 0, output, (output + QUICK) * inputs)
     for output in range(whole, last):
-        _column(1, arrays, 0, output, output * inputs)
+        tile(1, 1, 1, arrays, 1, 0, output, output * inputs)
 
 
 @as_written
 def multiply(arrays: Arrays, first: int, last: int) -> None:
     """Outputs `first` to `last` - 1 of any number of rows."""
-    rows = len(arrays[1])
-    for row in range(0, rows, ROWS):
-        _many(arrays, first, last, row, min(row + ROWS, rows))
+    rows, whole = len(arrays[1]), last - (last - first) % WIDE
+    for begin in range(0, rows, ROWS):
+        end = min(begin + ROWS, rows)
+        if ROOMY and end - begin > AT_ONCE:
+            _by_rows(arrays, first, whole, begin, end)
+        else:
+            _by_outputs(arrays, first, whole, begin, end)
+        _one_by_one(arrays, whole, last, begin, end)
 
 
 @as_written
-def _many(arrays: Arrays, first: int, last: int, begin: int, end: int) -> None:
-    """Outputs `first` to `last` - 1 of rows `begin` to `end` - 1. While some rows are multiplied by WIDE outputs memory
-    is asked for the next WIDE: all at once where these rows are all, and for bytes, which costs no more."""
+def _by_outputs(arrays: Arrays, first: int, last: int, begin: int, end: int) -> None:
+    """WIDE outputs after the other, of rows `begin` to `end` - 1. While some rows are multiplied by WIDE outputs memory
+    is asked for the next WIDE: all at once where these rows are few, and for bytes, which costs no more."""
     weight, _, _, _ = arrays
     inputs = weight.shape[1]
-    whole = last - (last - first) % WIDE
-    at_once = end - begin <= TALL or weight.itemsize == 1
-    for output in range(first, whole, WIDE):
+    at_once = end - begin <= AT_ONCE or weight.itemsize == 1
+    for output in range(first, last, WIDE):
         for row in range(begin, end, TALL):
             rows, ahead = min(TALL, end - row), output + WIDE
             if at_once:
-                _square_alone(rows, arrays, row, output, ahead * inputs)
+                tile(TALL, WIDE, WIDE, arrays, rows, row, output, ahead * inputs)
             else:
-                _square(rows, arrays, row, output, (ahead + (row - begin) // TALL % WIDE) * inputs)
-    for output in range(whole, last):
+                tile(TALL, WIDE, 1, arrays, rows, row, output, (ahead + (row - begin) // TALL % WIDE) * inputs)
+
+
+@as_written
+def _by_rows(arrays: Arrays, first: int, last: int, begin: int, end: int) -> None:
+    """TALL rows after the other: where many are multiplied at a time it is they that stay in the fastest cache, while
+    the outputs pass by, from memory for the first of them and from the second cache for all others."""
+    inputs = arrays[0].shape[1]
+    for row in range(begin, end, TALL):
+        for output in range(first, last, WIDE):
+            tile(TALL, WIDE, WIDE, arrays, min(TALL, end - row), row, output, (output + WIDE) * inputs)
+
+
+@as_written
+def _one_by_one(arrays: Arrays, first: int, last: int, begin: int, end: int) -> None:
+    """The outputs that are no WIDE any more."""
+    inputs = arrays[0].shape[1]
+    for output in range(first, last):
         for row in range(begin, end, TALL):
-            _column(min(TALL, end - row), arrays, row, output, output * inputs)
-
-
-@as_written
-def _square(rows: int, arrays: Arrays, row: int, output: int, ahead: int) -> None:
-    """WIDE outputs of up to TALL rows, asking for one of the next WIDE.
-
-    A tile's shape is part of its code, so each stands by itself.
-    """
-    if rows == 4:
-        tile(4, 3, 1, arrays, row, output, ahead)
-    elif rows == 3:
-        tile(3, 3, 1, arrays, row, output, ahead)
-    elif rows == 2:
-        tile(2, 3, 1, arrays, row, output, ahead)
-    else:
-        tile(1, 3, 1, arrays, row, output, ahead)
-
-
-@as_written
-def _square_alone(rows: int, arrays: Arrays, row: int, output: int, ahead: int) -> None:
-    """`_square`, asking for all of the next WIDE."""
-    if rows == 4:
-        tile(4, 3, 3, arrays, row, output, ahead)
-    elif rows == 3:
-        tile(3, 3, 3, arrays, row, output, ahead)
-    elif rows == 2:
-        tile(2, 3, 3, arrays, row, output, ahead)
-    else:
-        tile(1, 3, 3, arrays, row, output, ahead)
-
-
-@as_written
-def _column(rows: int, arrays: Arrays, row: int, output: int, ahead: int) -> None:
-    """One output of up to FEW rows."""
-    if rows == 1:
-        tile(1, 1, 1, arrays, row, output, ahead)
-    elif rows == 2:
-        tile(2, 1, 1, arrays, row, output, ahead)
-    elif rows == 3:
-        tile(3, 1, 1, arrays, row, output, ahead)
-    elif rows == 4:
-        tile(4, 1, 1, arrays, row, output, ahead)
-    elif rows == 5:
-        tile(5, 1, 1, arrays, row, output, ahead)
-    else:
-        tile(6, 1, 1, arrays, row, output, ahead)
+            tile(TALL, 1, 1, arrays, min(TALL, end - row), row, output, output * inputs)
 
 
 @Shared

@@ -192,27 +192,6 @@ def _mix(arrays: tuple[Floats, Floats, Floats, Floats], first: int, last: int, c
     width = arrays[3].shape[1]
     for row in range(first, last, MIXED):
         for column in range(0, width - 3 * LANES, 4 * LANES):
-            _mix_four(min(MIXED, last - row), arrays, row, column, count)
+            mixture(MIXED, 4, arrays, min(MIXED, last - row), row, column, count)
         if width % (4 * LANES):
-            _mix_two(min(MIXED, last - row), arrays, row, width - 2 * LANES, count)
-
-
-@as_written
-def _mix_four(rows: int, arrays: tuple[Floats, Floats, Floats, Floats], row: int, column: int, count: int) -> None:
-    """A tile's shape is part of its code, so each stands here by itself."""
-    if rows == 3:
-        mixture(3, 4, arrays, row, column, count)
-    elif rows == 2:
-        mixture(2, 4, arrays, row, column, count)
-    else:
-        mixture(1, 4, arrays, row, column, count)
-
-
-@as_written
-def _mix_two(rows: int, arrays: tuple[Floats, Floats, Floats, Floats], row: int, column: int, count: int) -> None:
-    if rows == 3:
-        mixture(3, 2, arrays, row, column, count)
-    elif rows == 2:
-        mixture(2, 2, arrays, row, column, count)
-    else:
-        mixture(1, 2, arrays, row, column, count)
+            mixture(MIXED, 2, arrays, min(MIXED, last - row), row, width - 2 * LANES, count)

@@ -1,7 +1,7 @@
 """Matrix products on the CPU at the speed of its memory: a pass over a block then costs what a pass over a token does.
 
-torch's default linear takes 3 times as long for 4 rows as for one. Weights laid out once by oneDNN for few rows cost
-about the same from 1 to 16 rows; in bfloat16 half of that, in 8 bits less again.
+torch's default linear takes 3 times as long for 4 rows as for one. Loops of our own cost about the same from 1 to 8
+rows, and in 8 bits less; so do weights in bfloat16 that oneDNN has laid out once for few rows, where it can.
 """
 
 from __future__ import annotations
@@ -33,17 +33,12 @@ class Product(Protocol):
 
 def product(weight: Tensor, bias: Tensor | None, precision: Precision) -> Product:
     """The fastest product there is for this weight, [out, in] in float32, on its device."""
-    if precision == "int8" or (precision == "float32" and loops_are_faster()):
+    if precision != "bfloat16":
         return looped(weight, bias, precision)
     if not can_pack(precision):
         return Plain(weight, bias)
     dtype = getattr(torch, precision)
     return Packed(weight, bias, dtype) if weight.shape[1] <= INPUTS else Summed(weight, bias, dtype)
-
-
-def loops_are_faster() -> bool:
-    """Than oneDNN, in float32: measured where vectors have 256 bits; where they have 512, oneDNN has been."""
-    return not torch.backends.cpu.get_cpu_capability().startswith("AVX512")
 
 
 def can_pack(precision: Literal["float32", "bfloat16"]) -> bool:

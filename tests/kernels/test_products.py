@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from adasd.kernels import team
-from adasd.kernels.products import FEW, MOST, ROWS, Matrix
+from adasd.kernels.products import AT_ONCE, FEW, MOST, ROWS, TALL, Matrix
 from tests.threads import threads_of_torch
 
 SHAPES = [(1, 1), (5, 3), (4, 16), (MOST, 64), (MOST + 1, 100), (5 * MOST - 1, 577)]
@@ -26,7 +26,9 @@ def random(*shape: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("rows", [0, 1, 3, FEW, FEW + 1, 8, ROWS + 1, 70])
+@pytest.mark.parametrize(
+    "rows", [0, 1, FEW, FEW + 1, TALL, TALL + 1, AT_ONCE, AT_ONCE + 1, ROWS + 1, 2 * ROWS + TALL + 3]
+)
 def test_of_floats_it_is_the_library_s(shape: tuple[int, int], rows: int) -> None:
     weight, x = random(*shape), random(rows, shape[1])
     torch.testing.assert_close(Matrix(weight)(x), x @ weight.T, rtol=1e-4, atol=1e-4)

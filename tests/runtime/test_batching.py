@@ -235,13 +235,12 @@ def test_long_sums_are_split_here() -> None:
     torch.testing.assert_close(summed(rows), rows @ weight.T, atol=1e-3, rtol=1e-3)
 
 
-@pytest.mark.parametrize(("vectors", "chosen"), [("AVX2", Matrix), ("DEFAULT", Matrix), ("AVX512", Packed)])
-def test_whose_products_depends_on_the_processor(monkeypatch: pytest.MonkeyPatch, vectors: str, chosen: type) -> None:
-    if not can_pack("float32"):
-        pytest.skip("weights cannot be packed here")
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: vectors)
-    assert isinstance(product(torch.randn(5, 3), None, "float32"), chosen)
-    assert isinstance(product(torch.randn(5, 3), None, "int8"), Matrix)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_only_bfloat16_is_the_library_s(precision: Any) -> None:
+    ours = precision != "bfloat16"
+    if not ours and not can_pack(precision):
+        pytest.skip("this processor multiplies no bfloat16")
+    assert isinstance(product(torch.randn(5, 3), None, precision), Matrix if ours else Packed)
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
