@@ -30,7 +30,7 @@ load least for what they multiply."""
 
 TALL, WIDE = (8, 3) if ROOMY else (4, 3)
 
-QUICK = 4
+QUICK = 8 if ROOMY else 4
 """Outputs of a row by itself at a time where the matrix is bytes: as many sums as the processor adds to at once."""
 
 ROWS = 64 if ROOMY else 32
