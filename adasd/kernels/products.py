@@ -28,7 +28,7 @@ FEW = 2 if ROOMY else 6
 read. More, and rows of bytes, of which memory brings enough anyway, go in tiles of TALL rows and WIDE outputs, which
 load least for what they multiply."""
 
-TALL, WIDE = (8, 3) if ROOMY else (4, 3)
+TALL, WIDE = 8 if ROOMY else 4, 3
 
 QUICK = 8 if ROOMY else 4
 """Outputs of a row by itself at a time where the matrix is bytes: as many sums as the processor adds to at once."""

@@ -20,7 +20,7 @@ LANES = 8
 
 
 def _wide() -> bool:
-    """Whether this processor has vectors of 16 floats, and 32 of them: as many numbers as four times the usual ones."""
+    """Whether this processor has registers for 32 vectors of 16 floats, four times the usual room."""
     try:
         return bool(binding.get_host_cpu_features().get("avx512f", False))
     except RuntimeError:  # not known of every kind of processor

@@ -10,7 +10,6 @@ from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear
 
 from adasd.kernels.products import Matrix
 
@@ -32,13 +31,11 @@ class Product(Protocol):
 
 
 def product(weight: Tensor, bias: Tensor | None, precision: Precision) -> Product:
-    """The fastest product there is for this weight, [out, in] in float32, on its device."""
+    """The fastest product there is for this weight, [out, in] in float32; bfloat16 only where it `can_pack`."""
     if precision != "bfloat16":
         return looped(weight, bias, precision)
-    if not can_pack(precision):
-        return Plain(weight, bias)
-    dtype = getattr(torch, precision)
-    return Packed(weight, bias, dtype) if weight.shape[1] <= INPUTS else Summed(weight, bias, dtype)
+    packed = Packed if weight.shape[1] <= INPUTS else Summed
+    return packed(weight, bias, torch.bfloat16)
 
 
 def can_pack(precision: Literal["float32", "bfloat16"]) -> bool:
@@ -46,16 +43,6 @@ def can_pack(precision: Literal["float32", "bfloat16"]) -> bool:
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     return precision == "float32" or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-
-
-class Plain:
-    """Weights as they are."""
-
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self._weight, self._bias = weight, bias
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return linear(x, self._weight, self._bias)
 
 
 class Packed:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor
@@ -11,7 +13,7 @@ from adasd.kernels.products import Matrix
 from adasd.runtime.attention import Attention, Span, attend
 from adasd.runtime.fused import SOME
 from adasd.runtime.kv import SessionKV
-from adasd.runtime.linear import Plain, Product
+from adasd.runtime.linear import Product
 from adasd.runtime.stack import Layer, Sizes, Stack, Weights
 
 LAYERS, EPSILON, VOCABULARY = 3, 1e-5, 90
@@ -49,7 +51,7 @@ class Reference:
         """library: the products that are torch's, by their letters: q, o, g, d, and h of the head."""
 
         def product(letter: str, weight: Tensor, bias: Tensor) -> Product:
-            return Plain(weight, bias) if letter in library else Matrix(weight, bias=bias)
+            return partial(linear, weight=weight, bias=bias) if letter in library else Matrix(weight, bias=bias)
 
         made = [
             [product(*one) for one in zip("qogd", *both, strict=True)]
