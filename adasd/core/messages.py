@@ -28,6 +28,7 @@ class ModelInfo:
     support: ids the model can give probability to, fewer than `vocabulary` for a trimmed head.
     passes: seconds of a pass over 1, 2, 4, ... rows before the first request; empty where nobody measured.
     runs_ahead: whether a verifier begins rounds before they are asked for, where they will hardly have candidates.
+    drafts: of a verifier, the weights of the drafter beside it; empty where there is none.
     """
 
     name: str
@@ -39,6 +40,7 @@ class ModelInfo:
     support: int
     passes: tuple[float, ...] = field(default=(), compare=False)
     runs_ahead: bool = field(default=False, compare=False)
+    drafts: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,7 @@ class VerifyRequest:
     it before it is asked for. rounds: how many to take at most, one after another, before answering; those after the
     first have no candidates. The answer to several is a run, perhaps a shorter one. expected_acceptance: the chance
     that a candidate stands if those before it do, by which a long block may be read in two parts; None has it read in
-    one. Raises InvalidRequest.
+    one. plan: instead of a draft: the drafter beside the verifier is asked for one first. Raises InvalidRequest.
     """
 
     context: ContextDelta
@@ -122,8 +124,13 @@ class VerifyRequest:
     next_round: NextRound = "unknown"
     rounds: int = 1
     expected_acceptance: float | None = None
+    plan: DraftPlan | None = None
 
     def __post_init__(self) -> None:
+        if self.plan is not None and len(self.draft):
+            raise InvalidRequest("a question has a draft or a plan for one, not both", "plan")
+        if self.plan is not None and self.rounds > 1:
+            raise InvalidRequest("a plan is for one round", "rounds")
         if not 0.0 <= (self.expected_acceptance or 0.0) <= 1.0:
             raise InvalidRequest(
                 f"expected_acceptance must be within [0, 1], got {self.expected_acceptance}", "expected_acceptance"
@@ -138,9 +145,13 @@ class VerifyRequest:
 
 @dataclass(frozen=True, slots=True)
 class VerifyReply:
-    """round_number, base: of the request this answers."""
+    """round_number, base: of the request this answers. draft, drafting: where a plan was asked, what was judged of it,
+    without rows, and where the time before `timing` went.
+    """
 
     round_number: int
     base: int
     verdict: Verdict
     timing: Timing = field(default=Timing(), compare=False)
+    draft: Draft = field(default_factory=Draft)
+    drafting: Timing = field(default=Timing(), compare=False)

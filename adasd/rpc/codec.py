@@ -6,6 +6,7 @@ Whether the values make sense to a model (ids within the vocabulary, a block wit
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from adasd.core.context import pack_ids, unpack_ids
 from adasd.core.costs import MAX_ROWS, CostProfile
@@ -83,6 +84,7 @@ def encode_verify_request(request: VerifyRequest) -> verifier_pb2.VerifyRequest:
         rounds=0 if len(request.draft) else request.rounds,
         further=request.rounds - 1 if len(request.draft) else 0,
         expected_acceptance=request.expected_acceptance,
+        plan=None if request.plan is None else _encode_plan(request.plan),
     )
 
 
@@ -99,6 +101,7 @@ def decode_verify_request(message: verifier_pb2.VerifyRequest) -> VerifyRequest:
         next_round=_NEXT_ROUND_NAMES.get(message.next_round, "unknown"),
         rounds=(message.rounds or 1) + message.further,
         expected_acceptance=message.expected_acceptance if message.HasField("expected_acceptance") else None,
+        plan=_decode_plan(message.plan) if message.HasField("plan") else None,
     )
 
 
@@ -113,6 +116,8 @@ def encode_verify_reply(reply: VerifyReply) -> verifier_pb2.VerifyReply:
         judgements=[_encode_judgement(judgement) for judgement in verdict.judgements],
         timing=_encode_timing(reply.timing),
         logprobs=[_encode_logprobs(entry) for entry in verdict.logprobs],
+        draft=_encode_draft(reply.draft) if len(reply.draft) else None,
+        drafting=_encode_timing(reply.drafting) if reply.drafting.forwards else None,
     )
 
 
@@ -130,7 +135,8 @@ def decode_verify_reply(message: verifier_pb2.VerifyReply) -> VerifyReply:
         raise AdasdError(f"a verdict of {len(tokens)} tokens with {len(logprobs)} log-probabilities")
     judgements = tuple(_decode_judgement(judgement) for judgement in message.judgements)
     verdict = Verdict(tokens, message.accepted, emission, judgements, logprobs)
-    return VerifyReply(message.round, message.base, verdict, _decode_timing(message.timing))
+    draft, drafting = _decode_told(message.draft), _decode_timing(message.drafting)
+    return VerifyReply(message.round, message.base, verdict, _decode_timing(message.timing), draft, drafting)
 
 
 def _encode_timing(timing: Timing) -> common_pb2.Timing:
@@ -150,8 +156,8 @@ def _decode_timing(message: common_pb2.Timing) -> Timing:
     return Timing(message.forwards, *seconds, message.sessions, message.tokens, message.ahead)
 
 
-def _encode_plan(plan: DraftPlan) -> drafter_pb2.DraftPlan:
-    return drafter_pb2.DraftPlan(
+def _encode_plan(plan: DraftPlan) -> common_pb2.DraftPlan:
+    return common_pb2.DraftPlan(
         max_candidates=plan.max_candidates,
         entropy_threshold=plan.entropy_threshold,
         coupled=plan.coupled,
@@ -159,7 +165,7 @@ def _encode_plan(plan: DraftPlan) -> drafter_pb2.DraftPlan:
     )
 
 
-def _decode_plan(message: drafter_pb2.DraftPlan) -> DraftPlan:
+def _decode_plan(message: common_pb2.DraftPlan) -> DraftPlan:
     worth = _decode_worth(message.worth) if message.HasField("worth") else None
     if math.isnan(message.entropy_threshold):
         raise InvalidRequest("plan.entropy_threshold must be a number", "plan.entropy_threshold")
@@ -168,18 +174,18 @@ def _decode_plan(message: drafter_pb2.DraftPlan) -> DraftPlan:
     return DraftPlan(message.max_candidates, message.entropy_threshold, message.coupled, worth)
 
 
-def _encode_worth(worth: Worth) -> drafter_pb2.Worth:
-    costs = drafter_pb2.CostProfile(
+def _encode_worth(worth: Worth) -> common_pb2.Worth:
+    costs = common_pb2.CostProfile(
         version=worth.costs.version,
         fixed=worth.costs.fixed,
         draft=worth.costs.draft,
         verify=worth.costs.verify,
         commit=worth.costs.commit,
     )
-    return drafter_pb2.Worth(acceptance=worth.acceptance, mean=worth.mean, rate=worth.rate, costs=costs)
+    return common_pb2.Worth(acceptance=worth.acceptance, mean=worth.mean, rate=worth.rate, costs=costs)
 
 
-def _decode_worth(message: drafter_pb2.Worth) -> Worth:
+def _decode_worth(message: common_pb2.Worth) -> Worth:
     costs = message.costs
     profile = CostProfile(costs.version, costs.fixed, costs.draft, tuple(costs.verify), costs.commit)
     return Worth(tuple(message.acceptance), message.mean, message.rate, profile)
@@ -223,15 +229,19 @@ def _encode_draft(draft: Draft) -> common_pb2.Draft:
 
 
 def _decode_draft(message: common_pb2.Draft, rows: tuple[Row, ...]) -> Draft:
-    count = len(rows)
-    if len(message.ids) != ID_BYTES * count or len(message.entropies) != count:
-        raise InvalidDraft(
-            f"a block of {count} rows with {len(message.entropies)} entropies and {len(message.ids)} bytes of ids"
-        )
+    if len(message.ids) != ID_BYTES * len(rows):
+        raise InvalidDraft(f"a block of {len(rows)} rows with {len(message.ids)} bytes of ids")
+    return replace(_decode_told(message), rows=rows)
+
+
+def _decode_told(message: common_pb2.Draft) -> Draft:
+    """Without rows: what the gateway is told of candidates that have been judged."""
     entropies = tuple(message.entropies)
+    if len(message.ids) != ID_BYTES * len(entropies):
+        raise InvalidDraft(f"a block with {len(entropies)} entropies and {len(message.ids)} bytes of ids")
     if not all(0.0 <= entropy < math.inf for entropy in entropies):
         raise InvalidDraft("entropies must be finite and not negative")
-    return Draft(tuple(unpack_ids(message.ids)), entropies, rows)
+    return Draft(tuple(unpack_ids(message.ids)), entropies)
 
 
 def _encode_judgement(judgement: Judgement) -> verifier_pb2.Judgement:

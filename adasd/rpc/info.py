@@ -30,6 +30,7 @@ def encode_info(info: ModelInfo) -> common_pb2.ModelInfo:
         protocol=PROTOCOL,
         passes=info.passes,
         runs_ahead=info.runs_ahead,
+        drafts=info.drafts,
     )
 
 
@@ -44,5 +45,6 @@ def decode_info(message: common_pb2.ModelInfo) -> PeerInfo:
         support=message.support,
         passes=tuple(message.passes),
         runs_ahead=message.runs_ahead,
+        drafts=message.drafts,
     )
     return PeerInfo(model, message.protocol)

@@ -37,22 +37,27 @@ class Service(Protocol):
 
 
 class Server:
-    """One service, health and reflection. Health says NOT_SERVING until `set_serving` and from `drain` on."""
+    """Services, health and reflection. Health says NOT_SERVING until `set_serving` and from `drain` on."""
 
     def __init__(
-        self, service: Service, limits: MessageLimits, interceptors: Sequence[Any] = (), tls: ServerTls = PLAIN
+        self,
+        services: Sequence[Service],
+        limits: MessageLimits,
+        interceptors: Sequence[Any] = (),
+        tls: ServerTls = PLAIN,
     ) -> None:
         """Raises InvalidRequest for TLS files that are of no use."""
-        self._service = service
+        self._names = [service.name for service in services]
         self._credentials = tls.credentials()
         self._calls = CallsInHand()
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # set at import
         self._server = grpc.aio.server(
             interceptors=[*interceptors, DomainErrors(self._calls)], options=server_options(limits)
         )
-        service.add_to(self._server)
+        for service in services:
+            service.add_to(self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        names = (service.name, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        names = (*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server)
 
     async def start(self, host: str, port: int) -> int:
@@ -63,7 +68,7 @@ class Server:
         except RuntimeError as error:
             raise ServiceUnavailable(f"cannot listen on {host}:{port}: {error}") from None
         await self._server.start()
-        logger.info("%s listening on %s:%d", self._service.name, host, bound)
+        logger.info("%s listening on %s:%d", ", ".join(self._names), host, bound)
         return bound
 
     def _bind(self, address: str) -> int:
@@ -73,7 +78,7 @@ class Server:
 
     async def set_serving(self) -> None:
         await self._set_health(SERVING)
-        logger.info("%s serving", self._service.name)
+        logger.info("%s serving", ", ".join(self._names))
 
     async def drain(self, grace: float) -> None:
         """Refuse new calls, let the running ones finish for at most `grace` seconds, cut the rest, stop.
@@ -85,7 +90,7 @@ class Server:
         await self._server.stop(LAST_BYTES_SECONDS if finished else None)
 
     async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
-        for name in ("", self._service.name):
+        for name in ("", *self._names):
             await self._health.set(name, status)
 
 

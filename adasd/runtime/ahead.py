@@ -19,7 +19,7 @@ from adasd.core.context import ContextHash
 from adasd.core.messages import ContextDelta, Timing, VerifyRequest
 from adasd.core.verdicts import Verdict
 from adasd.runtime.engine import Engine
-from adasd.runtime.jobs import is_last
+from adasd.runtime.jobs import Judged, is_last
 
 MEMORY = 16
 """Rounds that a habit remembers."""
@@ -115,7 +115,35 @@ class Begun:
         return result, replace(timing, ahead=max(LEAST, timing.whole - waited))
 
 
-class RunAhead:
+class InTurn:
+    """One stream's questions, each begun when it is asked. cancelled: whether the stream has ended."""
+
+    def __init__(self, engine: Engine, cancelled: Callable[[], bool]) -> None:
+        self._engine, self._cancelled = engine, cancelled
+
+    async def ask(self, question: VerifyRequest) -> Answer:
+        """The verdict, and where the time went. Raises what `Engine.run` raises."""
+        return await self._engine.run(
+            lambda replica: replica.verify_steps(question),
+            self._cancelled,
+            last=lambda verdict: is_last(question, verdict, self._engine.eos_ids),
+        )
+
+    async def planned(self, question: VerifyRequest) -> tuple[Judged, Timing]:
+        """A block as the question's plan has it and its verdict, and where the time of that went. Raises InvalidDraft
+        and what `Engine.run` raises.
+        """
+        return await self._engine.run(
+            lambda replica: replica.planned_steps(question),
+            self._cancelled,
+            last=lambda judged: is_last(question, judged.verdict, self._engine.eos_ids),
+        )
+
+    def close(self) -> None:
+        """The stream has ended."""
+
+
+class RunAhead(InTurn):
     """One stream's questions, and the round begun before the next one.
 
     common: the habit of all streams, with which this one begins. cancelled: whether the stream has ended. told: whether
@@ -125,7 +153,8 @@ class RunAhead:
     def __init__(
         self, engine: Engine, common: Habit, cancelled: Callable[[], bool], told: Callable[[bool], None]
     ) -> None:
-        self._engine, self._cancelled, self._told = engine, cancelled, told
+        super().__init__(engine, cancelled)
+        self._told = told
         self._common, self._habit = common, replace(common)
         self._foreseen: Foreseen | None = None
         self._answered_at = 0.0
@@ -149,8 +178,15 @@ class RunAhead:
             lambda verdict: is_last(question, verdict, self._engine.eos_ids),
         )
 
+    async def planned(self, question: VerifyRequest) -> tuple[Judged, Timing]:
+        begun, self._begun = self._begun, None
+        self._learn(question)
+        if begun is not None:
+            self._told(False)
+            begun.dropped = True
+        return await super().planned(question)
+
     def close(self) -> None:
-        """The stream has ended."""
         if self._begun is not None:
             self._told(False)
 

@@ -7,7 +7,7 @@ read in pieces, small ones while others run, so that running streams keep their 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -51,6 +51,11 @@ class Schedule:
             raise InvalidRequest(f"idle_sessions must not be negative, got {self.idle_sessions}", "idle_sessions")
 
 
+def _here(job: Job[Any], since: float) -> bool:
+    """All passes of all jobs are for one model."""
+    return False
+
+
 @dataclass(slots=True)
 class _Turn:
     """A job's part of one step. rest: tokens its pass has yet to read, of which `take` now."""
@@ -73,7 +78,11 @@ class _Turn:
 
 
 class Batcher(Generic[L]):
-    """Steps jobs together. Owned by the thread that owns the runtime. passes: so far."""
+    """Steps jobs together. Owned by the thread that owns the runtime. passes: so far. tokens: of the last one.
+    gathers: whether the last step was one that sessions are kept together for.
+
+    elsewhere: takes a job whose next pass is not for this model, since when it waits, and whether it is so.
+    """
 
     def __init__(
         self,
@@ -86,7 +95,9 @@ class Batcher(Generic[L]):
         self._following = runtime if isinstance(runtime, Following) else None
         self._jobs: list[Job[Any]] = []
         self._waiting_since: dict[Job[Any], float] = {}
-        self.passes = 0
+        self.passes = self.tokens = 0
+        self.gathers = True
+        self.elsewhere: Callable[[Job[Any], float], bool] = _here
 
     @property
     def jobs(self) -> int:
@@ -95,10 +106,14 @@ class Batcher(Generic[L]):
 
     def add(self, job: Job[Any], waited: float = 0.0) -> None:
         """Take a job in hand; it takes part from the next step on. waited: seconds, for the device, so far."""
+        since = time.perf_counter() - waited
+        if job.advance(None):
+            self.take(job, since)
+
+    def take(self, job: Job[Any], since: float) -> None:
+        """One that has begun, and waits for a pass since then."""
         self._jobs.append(job)
-        self._waiting_since[job] = time.perf_counter() - waited
-        if not job.advance(None):
-            self._forget(job)
+        self._waiting_since[job] = since
 
     def step(self) -> int:
         """One forward for all jobs, as far as the schedule lets them; how many took part."""
@@ -110,6 +125,7 @@ class Batcher(Generic[L]):
         logits = self._forward(turns)
         self.passes += 1
         ended, tokens = time.perf_counter(), sum(turn.take for turn in turns)
+        self.tokens = tokens
         for turn in turns:
             turn.job.count(began - self._waiting_since[turn.job], ended - began, len(turns), tokens)
             self._waiting_since[turn.job] = ended
@@ -159,7 +175,8 @@ class Batcher(Generic[L]):
                 self._sessions.reserve(turn.wanted.session, turn.base + turn.take, running)
                 admitted.append(turn)
             except Exception as error:
-                self._end(turn.job, error)
+                if not turn.job.advance(error):
+                    self._forget(turn.job)
         return admitted
 
     def _forward(self, turns: Sequence[_Turn]) -> list[L | Exception]:
@@ -182,8 +199,8 @@ class Batcher(Generic[L]):
             if turn.take == turn.rest or isinstance(outcome, Exception):
                 job.spent(time.perf_counter() - self._waiting_since[job])  # by the kernels; its own it counts itself
                 going_on = job.advance(outcome)
-                self._waiting_since[job] = time.perf_counter()
-                if not going_on:
+                self._waiting_since[job] = now = time.perf_counter()
+                if not going_on or self.elsewhere(job, now):
                     self._forget(job)
 
     def _outcomes(self, turns: Sequence[_Turn], logits: Sequence[L | Exception]) -> Iterator[tuple[_Turn, Any]]:

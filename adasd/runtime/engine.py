@@ -142,7 +142,8 @@ class Engine:
             logger.exception("a step failed")
             self._replica.batcher.fail(AdasdError("internal error"))
         self._tell()
-        self._gathering.ended(time.perf_counter() - began)
+        if self._replica.batcher.gathers:
+            self._gathering.ended(time.perf_counter() - began)
         with self._lock:
             self._stepping = bool(self._replica.batcher.jobs or self._arrived)
             return self._stepping

@@ -8,17 +8,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from adasd.core.adaptive import packed_posterior
 from adasd.core.density import Posterior
 from adasd.core.drafting import Block
 from adasd.core.draws import CounterDraws
-from adasd.core.errors import AdasdError, ContextLengthExceeded, GrammarFault, InvalidRequest
+from adasd.core.errors import AdasdError, ContextLengthExceeded, GrammarFault, InvalidDraft, InvalidRequest
 from adasd.core.messages import ContextDelta, DraftRequest, ModelInfo, Timing, VerifyRequest
 from adasd.core.parts import first_part
 from adasd.core.processing import Edits, Processor
-from adasd.core.types import Draft, SamplingParams
+from adasd.core.types import Draft, DraftPlan, SamplingParams
 from adasd.core.verdicts import Verdict
 from adasd.core.verification import verification
 from adasd.runtime.options import Role
@@ -65,6 +65,14 @@ class Pass:
 Steps = Generator[Pass, Any, T]
 
 
+class Judged(NamedTuple):
+    """A block, what stands of it, and where the time of drafting it went."""
+
+    draft: Draft
+    verdict: Verdict
+    drafting: Timing = Timing()
+
+
 def never() -> bool:
     """The default of `cancelled`."""
     return False
@@ -72,15 +80,27 @@ def never() -> bool:
 
 def draft_steps(sessions: Sessions, info: ModelInfo, request: DraftRequest) -> Steps[Draft]:
     """Read the context, then draft as far as the plan goes."""
-    session, sampling, known = request.context.session, request.sampling, sessions.learn(request.context)
+    known = sessions.learn(request.context)
+    return (yield from _draft(sessions, info, request.context, request.sampling, request.plan, known))
+
+
+def _draft(
+    sessions: Sessions,
+    info: ModelInfo,
+    context: ContextDelta,
+    sampling: SamplingParams,
+    plan: DraftPlan,
+    known: Sequence[int],
+) -> Steps[Draft]:
+    session = context.session
     check_length(known, info)
-    if request.plan.max_candidates == 0:
+    if plan.max_candidates == 0:
         yield Pass(session, known, 0, sampling, "draft")
         return Draft()
-    plan = request.plan.limited(info.context_length - len(known))
+    plan = plan.limited(info.context_length - len(known))
     eos_ids = () if sampling.ignore_eos else info.eos_ids
     block = Block(plan, len(known), _draws(sampling), eos_ids)
-    processor = _processor(sessions, request.context, sampling, known)
+    processor = _processor(sessions, context, sampling, known)
     while block.goes_on:
         try:
             edits = processor.edits(block.ids)
@@ -89,6 +109,21 @@ def draft_steps(sessions: Sessions, info: ModelInfo, request: DraftRequest) -> S
             break
         block.take((yield Pass(session, [*known, *block.ids], 1, sampling, "draft", edits, block)))
     return block.draft()
+
+
+def planned_steps(
+    sessions: Sessions, info: ModelInfo, request: VerifyRequest, judged: Callable[[VerifyRequest], Steps[Verdict]]
+) -> Steps[Judged]:
+    """Draft as the request's plan has it, then have the block judged. sessions, info: of the draft model; the sessions
+    have been told the context. Raises InvalidDraft for whatever keeps the draft model from it.
+    """
+    assert request.plan is not None, "somebody wants a block"
+    context, known = request.context, sessions.known(request.context.session)
+    try:
+        draft = yield from _draft(sessions, info, context, request.sampling, request.plan, known)
+    except AdasdError as error:
+        raise InvalidDraft(f"the drafter beside: {error}") from error
+    return Judged(draft, (yield from judged(replace(request, draft=draft, plan=None))))
 
 
 def verify_steps(
@@ -235,6 +270,10 @@ class Job(Generic[T]):
     ) -> None:
         self._steps, self._done, self.cancelled = steps, done, cancelled
         self.next: Pass | None = None
+        self._drafting = Timing()
+        self._account_anew()
+
+    def _account_anew(self) -> None:
         self._forwards = self._sessions = self._tokens = 0
         self._queue = self._forward = self._rules = 0.0
 
@@ -270,5 +309,15 @@ class Job(Generic[T]):
     def finish(self, result: T | BaseException) -> None:
         """End the job with this."""
         self._steps.close()
-        account = self._forwards, self._queue, self._forward, self._rules, self._sessions, self._tokens
-        self._done(result, Timing(*account))
+        if isinstance(result, Judged):
+            result = cast(T, result._replace(drafting=self._drafting))
+        self._done(result, self._timing)
+
+    def move(self) -> None:
+        """Its next pass is another model's: what comes is accounted for by itself."""
+        self._drafting = self._timing
+        self._account_anew()
+
+    @property
+    def _timing(self) -> Timing:
+        return Timing(self._forwards, self._queue, self._forward, self._rules, self._sessions, self._tokens)

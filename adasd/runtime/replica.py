@@ -16,9 +16,10 @@ from adasd.core.verdicts import Verdict
 from adasd.runtime.base import CausalRuntime
 from adasd.runtime.batching import Batcher, Rows, Schedule
 from adasd.runtime.cores import SharedCores
-from adasd.runtime.jobs import Job, Steps, draft_steps, never, verify_steps
+from adasd.runtime.jobs import Job, Judged, Steps, draft_steps, never, planned_steps, verify_steps
 from adasd.runtime.options import Role
 from adasd.runtime.pace import pace
+from adasd.runtime.pairing import PairBatcher
 from adasd.runtime.sessions import Sessions
 
 L = TypeVar("L", bound=Rows)
@@ -41,8 +42,17 @@ class Replica(Generic[L]):
         schedule = schedule or Schedule()
         self._runtime, self._kernels = runtime, kernels
         self._sessions = Sessions(runtime, schedule.idle_sessions, grammars)
-        self.batcher = Batcher(runtime, kernels, self._sessions, schedule)
+        self._own = Batcher(runtime, kernels, self._sessions, schedule)
+        self.batcher: Batcher[L] | PairBatcher = self._own
+        self._running = schedule.running
+        self._beside: Replica[Any] | None = None
         self._pace: tuple[float, ...] = ()
+
+    def join(self, draft: Replica[Any]) -> PairBatcher:
+        """Have a draft model beside this target: its work is done here from now on, on this thread."""
+        self._beside = draft
+        self.batcher = pair = PairBatcher(draft._own, self._own, self._running)
+        return pair
 
     def info(self) -> ModelInfo:
         return self._runtime.info()
@@ -60,6 +70,8 @@ class Replica(Generic[L]):
     def release(self, session: bytes) -> None:
         """Forget a session; unknown ones are fine."""
         self._sessions.release(session)
+        if self._beside is not None:
+            self._beside.release(session)
 
     def context_hash(self, session: bytes) -> ContextHash:
         """Of what is known of a session."""
@@ -67,7 +79,17 @@ class Replica(Generic[L]):
 
     def draft_steps(self, request: DraftRequest) -> Steps[Draft]:
         """A block of candidates, for the batcher."""
+        if self._beside is not None:
+            return self._beside.draft_steps(request)
         return draft_steps(self._sessions, self.info(), request)
+
+    def planned_steps(self, request: VerifyRequest) -> Steps[Judged]:
+        """A block of the draft model beside and its verdict, for the batcher. Raises SessionNotFound."""
+        assert self._beside is not None, "there is a draft model"
+        self._sessions.learn(request.context)
+        sessions = self._beside._sessions
+        sessions.follow(request.context.session, self._sessions)
+        return (yield from planned_steps(sessions, self._beside.info(), request, self.verify_steps))
 
     def verify_steps(self, request: VerifyRequest) -> Steps[Verdict]:
         """A verdict, for the batcher."""

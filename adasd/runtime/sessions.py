@@ -64,6 +64,17 @@ class Sessions:
         session.known, session.hash = known, found
         return known
 
+    def known(self, name: bytes) -> list[int]:
+        """The committed ids of a session."""
+        return self._sessions[name].known
+
+    def follow(self, name: bytes, others: Sessions) -> None:
+        """Have the same committed ids as these sessions of another model."""
+        told = others._sessions[name]
+        session = self._sessions.setdefault(name, _Session())
+        self._sessions.move_to_end(name)
+        session.known, session.hash = told.known, told.hash
+
     def grow(self, name: bytes, ids: Sequence[int]) -> list[int]:
         """The committed ids of a session once these come after them, which it is not told but finds."""
         session = self._sessions[name]

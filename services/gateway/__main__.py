@@ -69,7 +69,12 @@ class RemotePeers:
     def verifier(self, request: GenerationRequest) -> RemoteVerifier:
         weights = self.target.weights_fingerprint if self.target else None
         asked = request.session, request.sampling, request.acceptance, weights, request.top_logprobs
-        return self.verifiers.open(*asked, request.next_round, request.in_parts)
+        return self.verifiers.open(*asked, request.next_round, request.in_parts, self._beside)
+
+    @property
+    def _beside(self) -> str | None:
+        """Weights of the drafter that may be asked where it is beside a verifier."""
+        return self.draft.weights_fingerprint if self.draft and self.drafters.refusal is None else None
 
     async def verifier_fits(self) -> None:
         """Raises ServiceUnavailable if no verifier answers, or one whose peers or tokenizer are of another kind."""

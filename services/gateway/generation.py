@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 
 from adasd.core.adaptive import AcceptanceState, patches
 from adasd.core.context import Context
@@ -18,6 +19,8 @@ from services.gateway.ports import Drafter, Verifier
 
 Block = tuple[DraftPlan, Draft, Verdict]
 
+DRAFTED = ("draft", "probe")
+"""Decisions of a plan for a drafter."""
 TURNS_TO_SEND = 3
 """Of the event loop, until a block that begins has been planned and handed to its stream, and by that to the network.
 Rounds of other sessions end in the same turns: all their messages are out before the first of them is committed.
@@ -39,7 +42,7 @@ async def generate(
     The next block is under way meanwhile: neither the store nor who is shown the round holds it up, and should the
     commit fail it is dropped. context, state, boundary: as of the last commit, whoever made it.
     """
-    if not isinstance(controller.stopping, Off):
+    if not isinstance(controller.stopping, Off) and not verifier.drafts:
         drafter.prefill(context)
 
     def begin(state: GenerationState) -> asyncio.Task[Block] | None:
@@ -68,12 +71,15 @@ async def generate(
 async def _decide(
     context: Context, state: GenerationState, controller: Controller, drafter: Drafter, verifier: Verifier
 ) -> Block:
-    """One block, planned, drafted and verified.
+    """One block, planned, drafted and verified: for one message where the drafter is beside the verifier and delivers.
 
     A block that no drafter may send costs its round the candidates, not the request its answer.
     """
     number = state.counters.rounds
     plan = controller.plan(state, context)
+    if plan.decision in DRAFTED and verifier.drafts:
+        with suppress(InvalidDraft):
+            return plan, *await verifier.draft(context, plan, state.acceptance, number)
     draft = copied(plan) or await drafter.propose(context, plan, number)
     try:
         return plan, draft, await verifier.verify(context, draft, state.acceptance, number, plan.rounds)

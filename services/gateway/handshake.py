@@ -115,7 +115,7 @@ class Handshake:
                 await asyncio.sleep(RETRY_SECONDS)
         self._seen[replica] = peer
         self._away.pop(replica, None)
-        replica.away, replica.weights = False, peer.model.weights_fingerprint
+        replica.away, replica.weights, replica.drafts = False, peer.model.weights_fingerprint, peer.model.drafts
         self._drafter.refusal = next(self._misfits(self._drafter.replicas.replicas), None)
         self._introduced(self.verifier, self.drafter)
 

@@ -34,10 +34,29 @@ class Drafter(Protocol):
 
 
 class Verifier(Protocol):
-    """The verifier as one generation sees it. timing: what the replica told of its time for the last verdict."""
+    """The verifier as one generation sees it. timing: what the replica told of its time for the last verdict.
+
+    drafts: whether a drafter of this generation's is beside it, which may be asked for a block with the verdict.
+    drafting: what it told of its time for the last one.
+    """
 
     @property
     def timing(self) -> Timing: ...
+
+    @property
+    def drafting(self) -> Timing: ...
+
+    @property
+    def drafts(self) -> bool: ...
+
+    async def draft(
+        self, context: Context, plan: DraftPlan, state: AcceptanceState, round_number: int
+    ) -> tuple[Draft, Verdict]:
+        """A block of the drafter beside, without its rows, and what stands of it.
+
+        Raises InvalidDraft if it gives none, and what `verify` raises.
+        """
+        ...
 
     async def verify(
         self, context: Context, draft: Draft, state: AcceptanceState, round_number: int, rounds: int = 1

@@ -7,13 +7,14 @@ Rounds are pure functions of what the message says, so a round asked again, here
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.context import Context
-from adasd.core.errors import AdasdError, DeadlineExceeded, SessionNotFound
+from adasd.core.errors import AdasdError, DeadlineExceeded, InvalidDraft, SessionNotFound
 from adasd.core.messages import ContextDelta, NextRound, Timing, VerifyReply, VerifyRequest
-from adasd.core.types import Draft, SamplingParams
+from adasd.core.types import Draft, DraftPlan, SamplingParams
 from adasd.core.verdicts import Verdict
 from adasd.core.verification import judging
 from adasd.rpc.verifier import METHOD, VerifierConnection
@@ -48,8 +49,10 @@ class RemoteVerifier:
         top_logprobs: int | None,
         next_round: Hint,
         in_parts: bool,
+        beside: str | None,
     ) -> None:
         self._stream = stream
+        self._beside, self._beside_again = beside, 0.0
         self._sampling = sampling
         self._acceptance = acceptance
         self._top_logprobs = top_logprobs
@@ -60,7 +63,17 @@ class RemoteVerifier:
         self._options = client.options
         self._deadline = Deadline(client.options.verify_deadline)
         self._attempt_deadline = Deadline(client.options.verify_attempt)
-        self.timing = Timing()
+        self.timing = self.drafting = Timing()
+
+    @property
+    def drafts(self) -> bool:
+        """Whether the drafter is where the stream is, and has not failed of late."""
+        if self._beside is None or time.monotonic() < self._beside_again:
+            return False
+        try:
+            return self._stream.drafts == self._beside
+        except AdasdError:  # nobody is there: who asks is told so
+            return False
 
     async def verify(
         self, context: Context, draft: Draft, state: AcceptanceState, round_number: int, rounds: int = 1
@@ -74,6 +87,43 @@ class RemoteVerifier:
             asked = self._sampling, draft, acceptance, packed, round_number, self._top_logprobs
             return VerifyRequest(delta, *asked, self._next_round(context.base, rounds), rounds, expected)
 
+        verdict = (await self._reply(context, round_number, question)).verdict
+        if not draft.copied:
+            self._count(verdict)
+        return verdict
+
+    async def draft(
+        self, context: Context, plan: DraftPlan, state: AcceptanceState, round_number: int
+    ) -> tuple[Draft, Verdict]:
+        """Raises InvalidDraft where the drafter beside gives no block, and what `verify` raises."""
+        packed, expected = state.pack(), self._expected() if self._in_parts else None
+
+        def question(delta: ContextDelta) -> VerifyRequest:
+            if not self.drafts:  # the stream has moved
+                raise InvalidDraft("no drafter is beside this verifier")
+            asked = self._sampling, Draft(), self._acceptance, packed, round_number, self._top_logprobs
+            return VerifyRequest(delta, *asked, self._next_round(context.base, 1), 1, expected, plan)
+
+        try:
+            reply = await self._reply(context, round_number, question)
+            self._check(plan, reply)
+        except InvalidDraft as error:
+            self._beside_again = time.monotonic() + self._options.drafter_backoff
+            self._client.failed(error)
+            raise
+        self.drafting = reply.drafting
+        self._count(reply.verdict)
+        return reply.draft, reply.verdict
+
+    def _check(self, plan: DraftPlan, reply: VerifyReply) -> None:
+        """Raises InvalidDraft for another block than was asked for."""
+        length, judged = len(reply.draft), len(reply.verdict.judgements)
+        if length > plan.max_candidates or judged > length:
+            raise InvalidDraft(f"{length} candidates, {judged} judged, {plan.max_candidates} asked for at most")
+
+    async def _reply(
+        self, context: Context, round_number: int, question: Callable[[ContextDelta], VerifyRequest]
+    ) -> VerifyReply:
         try:
             with self._deadline:
                 reply = await self._insist(context, round_number, question)
@@ -81,10 +131,11 @@ class RemoteVerifier:
             self._stream.drop()
             raise DeadlineExceeded(f"no verdict within {self._options.verify_deadline:g} s") from None
         self.timing = reply.timing
-        if not draft.copied:
-            self._stood += reply.verdict.accepted
-            self._judged += len(reply.verdict.judgements)
-        return reply.verdict
+        return reply
+
+    def _count(self, verdict: Verdict) -> None:
+        self._stood += verdict.accepted
+        self._judged += len(verdict.judgements)
 
     def _expected(self) -> float:
         """The chance that a candidate of a long block stands if those before it do: one half at least, as a block gets
@@ -156,15 +207,17 @@ class VerifierClient:
         top_logprobs: int | None = None,
         next_round: Hint = _unknown,
         in_parts: bool = False,
+        beside: str | None = None,
     ) -> RemoteVerifier:
         """The verifier of one generation. session: 16 bytes, another for every choice of a request.
 
         weights: only replicas with these; None takes any. top_logprobs: as of `VerifyRequest`. in_parts: whether long
-        blocks may be read in two.
+        blocks may be read in two. beside: weights of the drafter to be asked for a block
+        and its verdict at once, where it is beside the verifier.
         """
         begin = stream_spans(self._tracing, METHOD)
         stream = SessionStream[VerifyRequest, VerifyReply](self.replicas, session, weights, begin)
-        return RemoteVerifier(stream, sampling, acceptance, self, top_logprobs, next_round, in_parts)
+        return RemoteVerifier(stream, sampling, acceptance, self, top_logprobs, next_round, in_parts, beside)
 
     def failed(self, error: AdasdError) -> None:
         logger.info("an attempt at a round failed: %s: %s", type(error).__name__, error)

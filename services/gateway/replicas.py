@@ -67,7 +67,8 @@ class Breaker:
 class Replica(Generic[C]):
     """One process of a service. streams: those of this gateway. turn: number of the last one.
 
-    away: it does not answer Info. weights: fingerprint of its model, as last heard; None before that.
+    away: it does not answer Info. weights: fingerprint of its model, as last heard; None before that. drafts: likewise
+    of the drafter beside it, if there is one.
     retired: its name no longer leads here; its streams may end, new ones go elsewhere.
     """
 
@@ -77,6 +78,7 @@ class Replica(Generic[C]):
     turn: int = -1
     away: bool = False
     weights: str | None = None
+    drafts: str = ""
     retired: bool = False
     closing: asyncio.Task[None] | None = None
 

@@ -95,6 +95,12 @@ class RoundTimes:
         """Time a step that succeeds. number: of its round; None before there is one. rounds: asked for at once."""
         return _Stopwatch(self._now, self._of(number).steps, StepTimes(name, self._now()))
 
+    def parted(self, number: int, step: StepTimes, drafting: Timing) -> None:
+        """A step of this round has ended that began with drafting: as two of them."""
+        self._of(number).steps.insert(-1, StepTimes("draft", step.begin, drafting.whole, drafting))
+        step.begin += drafting.whole
+        step.seconds -= drafting.whole
+
     def as_dict(self) -> dict[str, Any]:
         """The round that is told, for the client. Its `end` is now; by then the next one may long have begun."""
         return {"begin": self.told.begin, "end": self._now(), "steps": [step.as_dict() for step in self.told.steps]}

@@ -75,6 +75,16 @@ class SessionStream(Generic[Question, Answer]):
         return self._duplex is None or self._duplex.settle()
 
     @property
+    def drafts(self) -> str:
+        """Weights of the drafter beside the replica where the stream is, or begins with this; empty: there is none.
+
+        Raises ServiceUnavailable if it can be nowhere.
+        """
+        self._opened()
+        assert self._replica is not None, "an open stream is somewhere"
+        return self._replica.drafts
+
+    @property
     def can_move(self) -> bool:
         """Whether a healthy replica other than the present, or last, one is there."""
         return self._replicas.elsewhere(self._replica, self._weights)

@@ -57,6 +57,28 @@ class TimedVerifier:
     def timing(self) -> Timing:
         return self.inner.timing
 
+    @property
+    def drafting(self) -> Timing:
+        return self.inner.drafting
+
+    @property
+    def drafts(self) -> bool:
+        return self.inner.drafts
+
+    async def draft(
+        self, context: Context, plan: DraftPlan, state: AcceptanceState, round_number: int
+    ) -> tuple[Draft, Verdict]:
+        with self.times.step("verify", round_number) as step:
+            draft, verdict = await self.inner.draft(context, plan, state, round_number)
+            step.told = self.inner.timing
+        drafting = self.inner.drafting
+        self.times.parted(round_number, step, drafting)
+        self.metrics.took("draft", drafting.whole)
+        self.metrics.took("verify", step.seconds)
+        self.watch.drafted(drafting.whole, drafting, len(draft))
+        self.watch.verified(step.seconds, self.inner.timing, len(draft))
+        return draft, verdict
+
     async def verify(
         self, context: Context, draft: Draft, state: AcceptanceState, round_number: int, rounds: int = 1
     ) -> Verdict:

@@ -62,8 +62,17 @@ class ReplicaHost:
         self._holders: dict[bytes, Generation] = {}
         self._releases: set[asyncio.Task[None]] = set()
 
-    async def load(self, loader: Callable[[], Loaded], role: Role, max_vocabulary: int) -> None:
-        """Load the model on the device thread and see what its passes take. Raises what `loader` raises."""
+    async def load(
+        self,
+        loader: Callable[[], Loaded],
+        role: Role,
+        max_vocabulary: int,
+        beside: ReplicaHost | None = None,
+    ) -> None:
+        """Load the model on the device thread and see what its passes take. Raises what `loader` raises.
+
+        beside: of the target, loaded before, whose engine is to do this draft model's work too.
+        """
         began = time.monotonic()
         replica = await self._device.run(self._loaded, loader)
         info = replica.info()
@@ -72,7 +81,7 @@ class ReplicaHost:
                 f"{info.name} has {info.vocabulary} ids, messages are sized for {max_vocabulary}", "max_vocabulary"
             )
         info = replace(info, passes=await self._device.run(replica.pace, role, self._cores))
-        self._engine = Engine(self._device, replica, self._max_streams, self._stepped, self._cores)
+        self._engine = self._joined(replica, beside) if beside else self._engine_of(replica, self._stepped)
         self._replica, self._info = replica, info
         logger.info("loaded in %.1f s: %s", time.monotonic() - began, info)
         logger.info("passes over 1, 2, 4, ... rows, ms: %s", " ".join(f"{1e3 * one:.1f}" for one in info.passes))
@@ -80,6 +89,21 @@ class ReplicaHost:
     def _loaded(self, loader: Callable[[], Loaded]) -> Replica[Any]:
         with self._cores.loading():
             return Replica(*loader(), self._schedule, self._grammars)
+
+    def _engine_of(self, replica: Replica[Any], stepped: Callable[[int], None]) -> Engine:
+        return Engine(self._device, replica, self._max_streams, stepped, self._cores)
+
+    def _joined(self, draft: Replica[Any], target: ReplicaHost) -> Engine:
+        """One engine for both, once both are known."""
+        replica = target._replica
+        assert replica is not None, "the target is loaded first"
+        pair = replica.join(draft)
+
+        def stepped(messages: int) -> None:
+            (self if pair.side == "draft" else target)._stepped(messages)
+
+        target._engine = self._engine_of(replica, stepped)
+        return target._engine
 
     def _stepped(self, messages: int) -> None:
         assert self._replica is not None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -18,7 +19,7 @@ from adasd.runtime.batching import Schedule
 from adasd.runtime.cores import SharedCores
 from adasd.runtime.device import DeviceThread
 from adasd.runtime.loading import Loaded, join_ranks, load_grammars, load_model
-from adasd.runtime.options import Role
+from adasd.runtime.options import Role, RuntimeOptions
 from adasd.runtime.ranks import Ranks
 from services.environment import read_settings
 from services.replica.hosting import ReplicaHost
@@ -45,45 +46,59 @@ ROLES: dict[ServiceName, Role] = {"drafter": "draft", "verifier": "target"}
 SettingsT = TypeVar("SettingsT", bound=ReplicaSettings)
 
 
-def run(
-    kind: type[SettingsT], name: ServiceName, service: Callable[[ReplicaHost, SettingsT, Tracing], Service]
-) -> None:
-    """The whole program: settings, logging, serving. Ends the process with a message for what cannot be served."""
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What a service is made of: the host of its model, and where its metrics and spans go."""
+
+    host: ReplicaHost
+    device: DeviceThread
+    registry: CollectorRegistry
+    tracing: Tracing
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """services: at one address. load: what is to be loaded for them once the program's own model is."""
+
+    services: Sequence[Service]
+    load: Sequence[Callable[[], Awaitable[None]]] = ()
+
+
+Offering = Callable[[Program, SettingsT], Offer]
+
+
+def run(kind: type[SettingsT], name: ServiceName, offering: Offering[SettingsT]) -> None:
+    """Read the settings and serve until SIGTERM. Ends the process with a message for what cannot be served."""
     os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         settings = read_settings(kind)
         logging.basicConfig(level=settings.log_level, format=LINE.format(""))
         logger.info("%s settings: %s", name, settings.model_dump_json())
-        _serve_or_follow(settings, name, service)
+        _serve_or_follow(settings, name, offering)
     except AdasdError as error:
         sys.exit(f"{name}: {error}")
 
 
-def _serve_or_follow(
-    settings: SettingsT, name: ServiceName, service: Callable[[ReplicaHost, SettingsT, Tracing], Service]
-) -> None:
+def _serve_or_follow(settings: SettingsT, name: ServiceName, offering: Offering[SettingsT]) -> None:
     """Serve, alone or on rank 0 of several; the other ranks do as they are told."""
     ranks, role = Ranks.read(os.environ), ROLES[name]
     if ranks.size == 1:
         loader = partial(load_model, settings.model, role, settings.runtime)
-        uvloop.run(_serve(settings, name, service, loader))
+        uvloop.run(_serve(settings, name, offering, loader))
         return
     member = join_ranks(settings.model, role, settings.runtime, ranks)
     if ranks.rank > 0:
         member.follow()
         return
     try:
-        uvloop.run(_serve(settings, name, service, member.lead))
+        uvloop.run(_serve(settings, name, offering, member.lead))
     finally:
         member.end()
 
 
 async def _serve(
-    settings: SettingsT,
-    name: ServiceName,
-    service: Callable[[ReplicaHost, SettingsT, Tracing], Service],
-    loader: Callable[[], Loaded],
+    settings: SettingsT, name: ServiceName, offering: Offering[SettingsT], loader: Callable[[], Loaded]
 ) -> None:
     registry = CollectorRegistry()
     metrics = ReplicaMetrics(name, registry)
@@ -94,27 +109,35 @@ async def _serve(
         http, _ = start_http_server(settings.metrics_port, settings.host, registry)
         logger.info("metrics on %s:%d", settings.host, http.server_port)
     try:
-        await _host(settings, ROLES[name], service, loader, metrics, tracing)
+        # A stream has one message in hand at a time, and leaves one release behind.
+        async with DeviceThread(capacity=2 * settings.max_streams) as device:
+            host = hosting(device, settings, settings.model, settings.runtime, metrics)
+            offer = offering(Program(host, device, registry, tracing), settings)
+            load = partial(host.load, loader, ROLES[name], settings.max_vocabulary)
+            await _listen(settings, tracing, offer.services, (load, *offer.load))
     finally:
         tracing.close()
 
 
-async def _host(
-    settings: SettingsT,
-    role: Role,
-    service: Callable[[ReplicaHost, SettingsT, Tracing], Service],
-    loader: Callable[[], Loaded],
-    metrics: ReplicaMetrics,
+def hosting(
+    device: DeviceThread, settings: ReplicaSettings, model: str, runtime: RuntimeOptions, metrics: ReplicaMetrics
+) -> ReplicaHost:
+    """The host of a model that is yet to be loaded."""
+    schedule = Schedule(runtime.prefill_chunk, runtime.running_chunk, idle_sessions=runtime.idle_sessions)
+    grammars, cores = load_grammars(model, runtime), SharedCores(runtime.shared_cores)
+    return ReplicaHost(device, metrics, settings.work_seconds, settings.max_streams, schedule, grammars, cores)
+
+
+async def _listen(
+    settings: ReplicaSettings,
     tracing: Tracing,
+    services: Sequence[Service],
+    loads: Sequence[Callable[[], Awaitable[None]]],
 ) -> None:
-    # A stream has one message in hand at a time, and leaves one release behind.
-    async with DeviceThread(capacity=2 * settings.max_streams) as device:
-        runtime = settings.runtime
-        schedule = Schedule(runtime.prefill_chunk, runtime.running_chunk, idle_sessions=runtime.idle_sessions)
-        grammars = load_grammars(settings.model, runtime)
-        cores = SharedCores(runtime.shared_cores)
-        host = ReplicaHost(device, metrics, settings.work_seconds, settings.max_streams, schedule, grammars, cores)
-        interceptors = [] if tracing is OFF else [StreamSpans(tracing)]
-        server = Server(service(host, settings, tracing), settings.limits, interceptors, settings.tls)
-        load = partial(host.load, loader, role, settings.max_vocabulary)
-        await serve(server, load, settings.host, settings.port, settings.grace_seconds)
+    async def load() -> None:
+        for one in loads:
+            await one()
+
+    interceptors = [] if tracing is OFF else [StreamSpans(tracing)]
+    server = Server(services, settings.limits, interceptors, settings.tls)
+    await serve(server, load, settings.host, settings.port, settings.grace_seconds)

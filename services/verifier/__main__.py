@@ -1,18 +1,35 @@
-"""`python -m services.verifier`: the verifier as a program."""
+"""`python -m services.verifier`: the verifier as a program, with a drafter beside it if it is told of one."""
 
+from functools import partial
+
+from adasd.rpc.drafter import DrafterHandler, DrafterService
 from adasd.rpc.verifier import VerifierService
-from services.replica.hosting import ReplicaHost
-from services.replica.program import run
-from services.replica.traces import TracedVerifier
-from services.tracing import OFF, Tracing
+from adasd.runtime.loading import load_model
+from services.replica.drafting import DrafterServicer
+from services.replica.metrics import ReplicaMetrics
+from services.replica.program import Offer, Program, hosting, run
+from services.replica.traces import TracedDrafter, TracedVerifier
+from services.tracing import OFF
 from services.verifier.servicer import VerifierServicer
 from services.verifier.settings import VerifierSettings
 
 
-def service(host: ReplicaHost, settings: VerifierSettings, tracing: Tracing) -> VerifierService:
-    servicer = VerifierServicer(host, settings.max_candidates, settings.runs_ahead)
-    return VerifierService(servicer if tracing is OFF else TracedVerifier(servicer, tracing))
+def offering(program: Program, settings: VerifierSettings) -> Offer:
+    if settings.draft is None:
+        return Offer([_verifier(program, settings, None)])
+    metrics = ReplicaMetrics("drafter", program.registry)
+    host = hosting(program.device, settings, settings.draft, settings.drafting, metrics)
+    servicer, tracing = DrafterServicer(host, settings.max_candidates), program.tracing
+    drafter = servicer if tracing is OFF else TracedDrafter(servicer, tracing)
+    loader = partial(load_model, settings.draft, "draft", settings.drafting)
+    load = partial(host.load, loader, "draft", settings.max_vocabulary, program.host)
+    return Offer([_verifier(program, settings, drafter), DrafterService(drafter)], [load])
+
+
+def _verifier(program: Program, settings: VerifierSettings, drafter: DrafterHandler | None) -> VerifierService:
+    servicer = VerifierServicer(program.host, settings.max_candidates, settings.runs_ahead, drafter)
+    return VerifierService(servicer if program.tracing is OFF else TracedVerifier(servicer, program.tracing))
 
 
 if __name__ == "__main__":
-    run(VerifierSettings, "verifier", service)
+    run(VerifierSettings, "verifier", offering)

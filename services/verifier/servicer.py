@@ -2,78 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
+from functools import partial
 
-from adasd.core.messages import ModelInfo, Timing, VerifyReply, VerifyRequest
-from adasd.core.verdicts import Verdict
+from adasd.core.errors import InvalidDraft
+from adasd.core.messages import ModelInfo, VerifyReply, VerifyRequest
+from adasd.core.types import Draft
 from adasd.core.verification import verification
-from adasd.runtime.ahead import Habit, RunAhead
-from adasd.runtime.jobs import is_last
-from services.replica.checks import check_context, check_draft, check_state
+from adasd.rpc.drafter import DrafterHandler
+from adasd.runtime.ahead import Habit, InTurn, RunAhead
+from services.replica.checks import check_candidates, check_context, check_draft, check_state
 from services.replica.hosting import Generation, ReplicaHost
-
-Ask = Callable[[VerifyRequest], Awaitable[tuple[Verdict, Timing]]]
 
 
 class VerifierServicer:
     """`adasd.rpc.verifier.VerifierHandler` over a hosted replica.
 
-    max_candidates: longest block it judges. run_ahead: whether rounds may be begun before they are asked for.
+    max_candidates: longest block it judges. run_ahead: whether rounds may be begun before they are asked for. drafter:
+    beside it, whose model the host's engine steps too; None: there is none.
     """
 
-    def __init__(self, host: ReplicaHost, max_candidates: int, run_ahead: bool = True) -> None:
-        self._host = host
+    def __init__(
+        self, host: ReplicaHost, max_candidates: int, run_ahead: bool = True, drafter: DrafterHandler | None = None
+    ) -> None:
+        self._host, self._drafter = host, drafter
         self._max_candidates = max_candidates
         self._habit = Habit() if run_ahead else None
 
     def info(self) -> ModelInfo:
-        return replace(self._host.info(), runs_ahead=self._habit is not None)
+        drafts = self._drafter.info().weights_fingerprint if self._drafter else ""
+        return replace(self._host.info(), runs_ahead=self._habit is not None, drafts=drafts)
 
     @asynccontextmanager
     async def generation(self) -> AsyncIterator[VerifyGeneration]:
         async with self._host.generation() as generation:
-            with self._asking(generation) as ask:
-                yield VerifyGeneration(self._host, generation, self._max_candidates, ask)
+            with closing(self._asking(generation)) as asking:
+                yield VerifyGeneration(self._host, generation, self._max_candidates, asking, self._drafter is not None)
 
-    @contextmanager
-    def _asking(self, generation: Generation) -> Iterator[Ask]:
+    def _asking(self, generation: Generation) -> InTurn:
         """How a stream's rounds are asked for."""
         engine = self._host.engine
         if self._habit is None:
-            yield lambda request: engine.run(
-                lambda replica: replica.verify_steps(request),
-                generation.cancelled,
-                last=lambda verdict: is_last(request, verdict, engine.eos_ids),
-            )
-            return
-        ahead = RunAhead(engine, self._habit, generation.cancelled, self._host.metrics.begun_ahead)
-        try:
-            yield ahead.ask
-        finally:
-            ahead.close()
+            return InTurn(engine, generation.cancelled)
+        return RunAhead(engine, self._habit, generation.cancelled, self._host.metrics.begun_ahead)
 
 
 class VerifyGeneration:
-    """The rounds of one generation."""
+    """The rounds of one generation. drafts: whether a block may be asked for."""
 
-    def __init__(self, host: ReplicaHost, generation: Generation, max_candidates: int, ask: Ask) -> None:
+    def __init__(
+        self, host: ReplicaHost, generation: Generation, max_candidates: int, asking: InTurn, drafts: bool
+    ) -> None:
         self._host = host
         self._generation = generation
         self._max_candidates = max_candidates
-        self._ask = ask
+        self._asking = asking
+        self._drafts = drafts
 
     async def verify(self, request: VerifyRequest) -> VerifyReply:
         self._check(request)
         await self._generation.prepare(request.sampling.processing)
-        verdict, timing = await self._generation.ask(request.context.session, lambda: self._ask(request))
+        if request.plan is not None:
+            return await self._planned(request)
+        ask = partial(self._asking.ask, request)
+        verdict, timing = await self._generation.ask(request.context.session, ask)
         self._host.metrics.answered(len(request.draft), verdict.rounds)
         return VerifyReply(request.round_number, request.context.base, verdict, timing)
+
+    async def _planned(self, request: VerifyRequest) -> VerifyReply:
+        """Drafted and judged. The rows stay here: they are for who judges."""
+        ask = partial(self._asking.planned, request)
+        (draft, verdict, drafting), timing = await self._generation.ask(request.context.session, ask)
+        self._host.metrics.answered(len(draft))
+        told = Draft(draft.ids, draft.entropies)
+        return VerifyReply(request.round_number, request.context.base, verdict, timing, told, drafting)
 
     def _check(self, request: VerifyRequest) -> None:
         vocabulary = self._host.info().vocabulary
         check_context(request.context, vocabulary)
         check_draft(request.draft, vocabulary, self._max_candidates)
+        if request.plan is not None:
+            check_candidates(request.plan.max_candidates, self._max_candidates)
+            if not self._drafts:
+                raise InvalidDraft("there is no drafter beside this verifier")
         verification(request.acceptance)
         check_state(request.state)

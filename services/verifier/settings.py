@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
+from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
+from adasd.runtime.options import RuntimeOptions
 from adasd.runtime.ranks import Ranks
 from adasd.runtime.toy import is_toy
 from services.environment import NESTED
@@ -19,6 +22,9 @@ class VerifierSettings(ReplicaSettings):
     run_ahead: begin a session's next round before it is asked for, where it will hardly bring candidates. None: unless
     the models compute on all cores of this machine: what the services do meanwhile would hold their passes up by more
     than is won. On a CPU they are taken to, unless `threads` of all ranks here leave one core and nobody shares them.
+    draft: a draft model to serve in the same process, at the same address: gateways whose drafter it is have a block
+    drafted and judged for one message. draft_runtime: how to run it. Both models take turns on one thread; it is a
+    student of the target unless it is told otherwise.
     """
 
     model_config = SettingsConfigDict(
@@ -27,6 +33,24 @@ class VerifierSettings(ReplicaSettings):
 
     port: int = Field(50052, ge=0, le=65535)
     run_ahead: bool | None = None
+    draft: str | None = None
+    draft_runtime: RuntimeOptions = RuntimeOptions()
+
+    @model_validator(mode="after")
+    def _fit(self) -> VerifierSettings:
+        own = self.draft_runtime
+        if self.draft is None and own != RuntimeOptions():
+            raise ValueError("draft_runtime is of no use without draft")
+        if own.threads is not None or own.shared_cores is not None:
+            raise ValueError("threads and shared_cores of draft_runtime are the process's: set those of runtime")
+        return self
+
+    @property
+    def drafting(self) -> RuntimeOptions:
+        """How to run the draft model."""
+        own, target = self.draft_runtime, None if is_toy(self.model) else Path(self.model)
+        cores = self.runtime.threads, self.runtime.shared_cores
+        return replace(own, threads=cores[0], shared_cores=cores[1], target=own.target or target)
 
     @property
     def runs_ahead(self) -> bool:

@@ -89,9 +89,9 @@ def processed(**fields: Any) -> common_pb2.Sampling:
     return common_pb2.Sampling(temperature=1, top_p=1, processing=processing)
 
 
-def worth(**fields: Any) -> drafter_pb2.Worth:
-    sound = {"acceptance": [0.5] * ENTROPY_NODES, "costs": drafter_pb2.CostProfile(verify=[1.0])}
-    return drafter_pb2.Worth(**{**sound, **fields})
+def worth(**fields: Any) -> common_pb2.Worth:
+    sound = {"acceptance": [0.5] * ENTROPY_NODES, "costs": common_pb2.CostProfile(verify=[1.0])}
+    return common_pb2.Worth(**{**sound, **fields})
 
 
 @pytest.mark.parametrize(
@@ -124,17 +124,17 @@ def test_a_malformed_context_is_refused_by_name(fields: dict[str, Any], param: s
         (processed(eos_ids=[3, 3]), None, "eos_ids"),
         (processed(grammar=common_pb2.Grammar(kind="ebnf")), None, "structured_outputs"),
         (processed(grammar=common_pb2.Grammar(kind="regex"), min_tokens=1), None, "min_tokens"),
-        (SAMPLING, drafter_pb2.DraftPlan(entropy_threshold=math.nan), "plan.entropy_threshold"),
-        (SAMPLING, drafter_pb2.DraftPlan(max_candidates=65, worth=worth()), "plan.max_candidates"),
-        (SAMPLING, drafter_pb2.DraftPlan(worth=worth(acceptance=[0.5])), "plan.worth.acceptance"),
-        (SAMPLING, drafter_pb2.DraftPlan(worth=worth(mean=math.nan)), "plan.worth.acceptance"),
-        (SAMPLING, drafter_pb2.DraftPlan(worth=worth(rate=math.inf)), "plan.worth.rate"),
-        (SAMPLING, drafter_pb2.DraftPlan(worth=worth(costs=drafter_pb2.CostProfile(verify=[2, 1]))), "verify"),
-        (SAMPLING, drafter_pb2.DraftPlan(worth=worth(costs=drafter_pb2.CostProfile(verify=[1], draft=-1))), "draft"),
+        (SAMPLING, common_pb2.DraftPlan(entropy_threshold=math.nan), "plan.entropy_threshold"),
+        (SAMPLING, common_pb2.DraftPlan(max_candidates=65, worth=worth()), "plan.max_candidates"),
+        (SAMPLING, common_pb2.DraftPlan(worth=worth(acceptance=[0.5])), "plan.worth.acceptance"),
+        (SAMPLING, common_pb2.DraftPlan(worth=worth(mean=math.nan)), "plan.worth.acceptance"),
+        (SAMPLING, common_pb2.DraftPlan(worth=worth(rate=math.inf)), "plan.worth.rate"),
+        (SAMPLING, common_pb2.DraftPlan(worth=worth(costs=common_pb2.CostProfile(verify=[2, 1]))), "verify"),
+        (SAMPLING, common_pb2.DraftPlan(worth=worth(costs=common_pb2.CostProfile(verify=[1], draft=-1))), "draft"),
     ],
 )
 def test_numbers_that_make_no_sense_are_refused_by_name(
-    sampling: common_pb2.Sampling, plan: drafter_pb2.DraftPlan | None, param: str
+    sampling: common_pb2.Sampling, plan: common_pb2.DraftPlan | None, param: str
 ) -> None:
     with pytest.raises(InvalidRequest) as raised:
         codec.decode_draft_request(drafter_pb2.DraftRequest(context=context(), sampling=sampling, plan=plan))

@@ -28,7 +28,7 @@ async def test_it_speaks_tls_with_the_services_own_certificate(tmp_path: Path) -
     certificate, key = signed(tmp_path, "own", ca, "IP:127.0.0.1")
     for name, file in (("ca.crt", ca), ("tls.crt", certificate), ("tls.key", key)):
         (tmp_path / name).write_bytes(file.read_bytes())
-    server = Server(VerifierService(Handler()), LIMITS, tls=ServerTls(certificate, key, ca))
+    server = Server([VerifierService(Handler())], LIMITS, tls=ServerTls(certificate, key, ca))
     port = await server.start("127.0.0.1", 0)
     await server.set_serving()
     assert await asyncio.to_thread(state, f"127.0.0.1:{port}", tls_of(tmp_path)) == "SERVING"

@@ -70,7 +70,7 @@ def request(round_number: int = 0) -> VerifyRequest:
 @asynccontextmanager
 async def started(handler: Handler) -> AsyncIterator[tuple[Server, int]]:
     """A server and its port; drained at the end if it was not before."""
-    server = Server(VerifierService(handler), LIMITS)
+    server = Server([VerifierService(handler)], LIMITS)
     port = await server.start("127.0.0.1", 0)
     try:
         yield server, port
@@ -200,7 +200,7 @@ async def test_a_long_message_and_one_in_another_script_get_through() -> None:
 
 
 async def test_a_taken_port_is_an_error() -> None:
-    second = Server(VerifierService(Handler()), LIMITS)
+    second = Server([VerifierService(Handler())], LIMITS)
     async with started(Handler()) as (_, port):
         with pytest.raises(ServiceUnavailable, match=str(port)):
             await second.start("127.0.0.1", port)
@@ -215,7 +215,7 @@ async def test_health_turns_to_serving_once_the_model_is_loaded(caplog: pytest.L
         loading.set()
         await may_load.wait()
 
-    running = asyncio.create_task(serve(Server(VerifierService(Handler()), LIMITS), load, "127.0.0.1", 0, PATIENCE))
+    running = asyncio.create_task(serve(Server([VerifierService(Handler())], LIMITS), load, "127.0.0.1", 0, PATIENCE))
     await loading.wait()
     port = int(caplog.text.partition("listening on 127.0.0.1:")[2].split()[0])
     assert await health(port) == "NOT_SERVING"
@@ -228,7 +228,7 @@ async def test_health_turns_to_serving_once_the_model_is_loaded(caplog: pytest.L
 
 
 async def run_until_sigterm(load: Callable[[], Awaitable[None]], when: asyncio.Event) -> None:
-    server = Server(VerifierService(Handler()), LIMITS)
+    server = Server([VerifierService(Handler())], LIMITS)
     running = asyncio.create_task(serve(server, load, "127.0.0.1", 0, PATIENCE))
     await when.wait()
     await asyncio.sleep(0.05)
@@ -256,7 +256,7 @@ async def test_a_model_that_cannot_be_loaded_ends_the_service() -> None:
         raise InvalidRequest("no such model", "model")
 
     with pytest.raises(InvalidRequest, match="no such model"):
-        await serve(Server(VerifierService(Handler()), LIMITS), load, "127.0.0.1", 0, PATIENCE)
+        await serve(Server([VerifierService(Handler())], LIMITS), load, "127.0.0.1", 0, PATIENCE)
 
 
 async def test_what_ended_a_stream_is_told_even_if_a_write_fails_at_that_moment() -> None:

@@ -57,7 +57,7 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @asynccontextmanager
 async def connected(server_tls: ServerTls, client_tls: ClientTls) -> AsyncIterator[Connection]:
-    server = Server(VerifierService(Handler()), LIMITS, tls=server_tls)
+    server = Server([VerifierService(Handler())], LIMITS, tls=server_tls)
     port = await server.start("127.0.0.1", 0)
     try:
         connection = VerifierConnection(f"127.0.0.1:{port}", LIMITS, client_tls)

@@ -25,7 +25,7 @@ from adasd.rpc.verifier import VerifierConnection, VerifierService, VerifierStre
 from adasd.runtime.device import DeviceThread
 from adasd.runtime.loading import Loaded, load_grammars, load_model
 from adasd.runtime.options import Role, RuntimeOptions
-from services.drafter.servicer import DrafterServicer
+from services.replica.drafting import DrafterServicer
 from services.replica.hosting import ReplicaHost
 from services.replica.metrics import ReplicaMetrics, ServiceName
 from services.replica.traces import StreamSpans, TracedVerifier
@@ -128,7 +128,7 @@ def unloaded(
         verifier = VerifierServicer(host, limits.candidates)
         service = VerifierService(verifier if tracing is OFF else TracedVerifier(verifier, tracing))
     spans = [] if tracing is OFF else [StreamSpans(tracing)]
-    return Running(name, host, Server(service, limits, [calls, *spans]), registry, calls)
+    return Running(name, host, Server([service], limits, [calls, *spans]), registry, calls)
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -172,7 +172,7 @@ class Scripted:
 
 @asynccontextmanager
 async def scripted(handler: Scripted, **changes: Any) -> AsyncIterator[RemoteDrafter]:
-    server = Server(DrafterService(handler), LIMITS)
+    server = Server([DrafterService(handler)], LIMITS)
     port = await server.start("127.0.0.1", 0)
     try:
         async with remote(f"127.0.0.1:{port}", **changes) as drafter:

@@ -216,7 +216,7 @@ class Scripted:
 
 @asynccontextmanager
 async def scripted(handler: Scripted, **changes: Any) -> AsyncIterator[RemoteVerifier]:
-    server = Server(VerifierService(handler), LIMITS)
+    server = Server([VerifierService(handler)], LIMITS)
     port = await server.start("127.0.0.1", 0)
     try:
         async with remote(f"127.0.0.1:{port}", **changes) as verifier:

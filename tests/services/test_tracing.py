@@ -130,8 +130,8 @@ HIDDEN = {"gateway": ("opentelemetry.sdk", "opentelemetry.exporter", "openteleme
 """Of the library; FastAPI itself needs its interface."""
 CALLS = {
     "gateway": "program.main()",
-    "drafter": "program.run(program.DrafterSettings, 'drafter', program.service)",
-    "verifier": "program.run(program.VerifierSettings, 'verifier', program.service)",
+    "drafter": "program.run(program.DrafterSettings, 'drafter', program.offering)",
+    "verifier": "program.run(program.VerifierSettings, 'verifier', program.offering)",
 }
 REQUIRED = {
     "ADASD_GATEWAY_DRAFTER": "127.0.0.1:1",

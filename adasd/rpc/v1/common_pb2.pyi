@@ -70,6 +70,44 @@ class Grammar(_message.Message):
     source: str
     def __init__(self, kind: _Optional[str] = ..., source: _Optional[str] = ...) -> None: ...
 
+class DraftPlan(_message.Message):
+    __slots__ = ("max_candidates", "entropy_threshold", "coupled", "worth")
+    MAX_CANDIDATES_FIELD_NUMBER: _ClassVar[int]
+    ENTROPY_THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    COUPLED_FIELD_NUMBER: _ClassVar[int]
+    WORTH_FIELD_NUMBER: _ClassVar[int]
+    max_candidates: int
+    entropy_threshold: float
+    coupled: bool
+    worth: Worth
+    def __init__(self, max_candidates: _Optional[int] = ..., entropy_threshold: _Optional[float] = ..., coupled: _Optional[bool] = ..., worth: _Optional[_Union[Worth, _Mapping]] = ...) -> None: ...
+
+class Worth(_message.Message):
+    __slots__ = ("acceptance", "mean", "rate", "costs")
+    ACCEPTANCE_FIELD_NUMBER: _ClassVar[int]
+    MEAN_FIELD_NUMBER: _ClassVar[int]
+    RATE_FIELD_NUMBER: _ClassVar[int]
+    COSTS_FIELD_NUMBER: _ClassVar[int]
+    acceptance: _containers.RepeatedScalarFieldContainer[float]
+    mean: float
+    rate: float
+    costs: CostProfile
+    def __init__(self, acceptance: _Optional[_Iterable[float]] = ..., mean: _Optional[float] = ..., rate: _Optional[float] = ..., costs: _Optional[_Union[CostProfile, _Mapping]] = ...) -> None: ...
+
+class CostProfile(_message.Message):
+    __slots__ = ("version", "fixed", "draft", "verify", "commit")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    FIXED_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_FIELD_NUMBER: _ClassVar[int]
+    VERIFY_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    fixed: float
+    draft: float
+    verify: _containers.RepeatedScalarFieldContainer[float]
+    commit: float
+    def __init__(self, version: _Optional[str] = ..., fixed: _Optional[float] = ..., draft: _Optional[float] = ..., verify: _Optional[_Iterable[float]] = ..., commit: _Optional[float] = ...) -> None: ...
+
 class Draft(_message.Message):
     __slots__ = ("ids", "entropies", "rows")
     IDS_FIELD_NUMBER: _ClassVar[int]
@@ -103,7 +141,7 @@ class InfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ModelInfo(_message.Message):
-    __slots__ = ("name", "vocabulary", "context_length", "eos_ids", "vocabulary_fingerprint", "weights_fingerprint", "support", "protocol", "passes", "runs_ahead")
+    __slots__ = ("name", "vocabulary", "context_length", "eos_ids", "vocabulary_fingerprint", "weights_fingerprint", "support", "protocol", "passes", "runs_ahead", "drafts")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VOCABULARY_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_LENGTH_FIELD_NUMBER: _ClassVar[int]
@@ -114,6 +152,7 @@ class ModelInfo(_message.Message):
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     PASSES_FIELD_NUMBER: _ClassVar[int]
     RUNS_AHEAD_FIELD_NUMBER: _ClassVar[int]
+    DRAFTS_FIELD_NUMBER: _ClassVar[int]
     name: str
     vocabulary: int
     context_length: int
@@ -124,4 +163,5 @@ class ModelInfo(_message.Message):
     protocol: str
     passes: _containers.RepeatedScalarFieldContainer[float]
     runs_ahead: bool
-    def __init__(self, name: _Optional[str] = ..., vocabulary: _Optional[int] = ..., context_length: _Optional[int] = ..., eos_ids: _Optional[_Iterable[int]] = ..., vocabulary_fingerprint: _Optional[str] = ..., weights_fingerprint: _Optional[str] = ..., support: _Optional[int] = ..., protocol: _Optional[str] = ..., passes: _Optional[_Iterable[float]] = ..., runs_ahead: _Optional[bool] = ...) -> None: ...
+    drafts: str
+    def __init__(self, name: _Optional[str] = ..., vocabulary: _Optional[int] = ..., context_length: _Optional[int] = ..., eos_ids: _Optional[_Iterable[int]] = ..., vocabulary_fingerprint: _Optional[str] = ..., weights_fingerprint: _Optional[str] = ..., support: _Optional[int] = ..., protocol: _Optional[str] = ..., passes: _Optional[_Iterable[float]] = ..., runs_ahead: _Optional[bool] = ..., drafts: _Optional[str] = ...) -> None: ...

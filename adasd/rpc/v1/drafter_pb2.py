@@ -25,23 +25,17 @@ _sym_db = _symbol_database.Default()
 from adasd.rpc.v1 import common_pb2 as adasd_dot_rpc_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x61\x64\x61sd/rpc/v1/drafter.proto\x12\x0c\x61\x64\x61sd.rpc.v1\x1a\x19\x61\x64\x61sd/rpc/v1/common.proto\"s\n\tDraftPlan\x12\x16\n\x0emax_candidates\x18\x01 \x01(\r\x12\x19\n\x11\x65ntropy_threshold\x18\x02 \x01(\x01\x12\x0f\n\x07\x63oupled\x18\x03 \x01(\x08\x12\"\n\x05worth\x18\x04 \x01(\x0b\x32\x13.adasd.rpc.v1.Worth\"a\n\x05Worth\x12\x12\n\nacceptance\x18\x01 \x03(\x01\x12\x0c\n\x04mean\x18\x02 \x01(\x01\x12\x0c\n\x04rate\x18\x03 \x01(\x01\x12(\n\x05\x63osts\x18\x04 \x01(\x0b\x32\x19.adasd.rpc.v1.CostProfile\"\\\n\x0b\x43ostProfile\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\r\n\x05\x66ixed\x18\x02 \x01(\x01\x12\r\n\x05\x64raft\x18\x03 \x01(\x01\x12\x0e\n\x06verify\x18\x04 \x03(\x01\x12\x0e\n\x06\x63ommit\x18\x05 \x01(\x01\"\x96\x01\n\x0c\x44raftRequest\x12&\n\x07\x63ontext\x18\x01 \x01(\x0b\x32\x15.adasd.rpc.v1.Context\x12(\n\x08sampling\x18\x02 \x01(\x0b\x32\x16.adasd.rpc.v1.Sampling\x12%\n\x04plan\x18\x03 \x01(\x0b\x32\x17.adasd.rpc.v1.DraftPlan\x12\r\n\x05round\x18\x04 \x01(\r\"s\n\nDraftReply\x12\r\n\x05round\x18\x01 \x01(\r\x12\x0c\n\x04\x62\x61se\x18\x02 \x01(\r\x12\"\n\x05\x64raft\x18\x03 \x01(\x0b\x32\x13.adasd.rpc.v1.Draft\x12$\n\x06timing\x18\x04 \x01(\x0b\x32\x14.adasd.rpc.v1.Timing2\x8a\x01\n\x07\x44rafter\x12:\n\x04Info\x12\x19.adasd.rpc.v1.InfoRequest\x1a\x17.adasd.rpc.v1.ModelInfo\x12\x43\n\x07Propose\x12\x1a.adasd.rpc.v1.DraftRequest\x1a\x18.adasd.rpc.v1.DraftReply(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x61\x64\x61sd/rpc/v1/drafter.proto\x12\x0c\x61\x64\x61sd.rpc.v1\x1a\x19\x61\x64\x61sd/rpc/v1/common.proto\"\x96\x01\n\x0c\x44raftRequest\x12&\n\x07\x63ontext\x18\x01 \x01(\x0b\x32\x15.adasd.rpc.v1.Context\x12(\n\x08sampling\x18\x02 \x01(\x0b\x32\x16.adasd.rpc.v1.Sampling\x12%\n\x04plan\x18\x03 \x01(\x0b\x32\x17.adasd.rpc.v1.DraftPlan\x12\r\n\x05round\x18\x04 \x01(\r\"s\n\nDraftReply\x12\r\n\x05round\x18\x01 \x01(\r\x12\x0c\n\x04\x62\x61se\x18\x02 \x01(\r\x12\"\n\x05\x64raft\x18\x03 \x01(\x0b\x32\x13.adasd.rpc.v1.Draft\x12$\n\x06timing\x18\x04 \x01(\x0b\x32\x14.adasd.rpc.v1.Timing2\x8a\x01\n\x07\x44rafter\x12:\n\x04Info\x12\x19.adasd.rpc.v1.InfoRequest\x1a\x17.adasd.rpc.v1.ModelInfo\x12\x43\n\x07Propose\x12\x1a.adasd.rpc.v1.DraftRequest\x1a\x18.adasd.rpc.v1.DraftReply(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'adasd.rpc.v1.drafter_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_DRAFTPLAN']._serialized_start=71
-  _globals['_DRAFTPLAN']._serialized_end=186
-  _globals['_WORTH']._serialized_start=188
-  _globals['_WORTH']._serialized_end=285
-  _globals['_COSTPROFILE']._serialized_start=287
-  _globals['_COSTPROFILE']._serialized_end=379
-  _globals['_DRAFTREQUEST']._serialized_start=382
-  _globals['_DRAFTREQUEST']._serialized_end=532
-  _globals['_DRAFTREPLY']._serialized_start=534
-  _globals['_DRAFTREPLY']._serialized_end=649
-  _globals['_DRAFTER']._serialized_start=652
-  _globals['_DRAFTER']._serialized_end=790
+  _globals['_DRAFTREQUEST']._serialized_start=72
+  _globals['_DRAFTREQUEST']._serialized_end=222
+  _globals['_DRAFTREPLY']._serialized_start=224
+  _globals['_DRAFTREPLY']._serialized_end=339
+  _globals['_DRAFTER']._serialized_start=342
+  _globals['_DRAFTER']._serialized_end=480
 # @@protoc_insertion_point(module_scope)

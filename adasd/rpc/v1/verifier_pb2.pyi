@@ -27,7 +27,7 @@ EMISSION_RECOVERED: Emission
 EMISSION_BONUS: Emission
 
 class VerifyRequest(_message.Message):
-    __slots__ = ("context", "sampling", "draft", "acceptance", "state", "round", "top_logprobs", "next_round", "rounds", "further", "expected_acceptance")
+    __slots__ = ("context", "sampling", "draft", "acceptance", "state", "round", "top_logprobs", "next_round", "rounds", "further", "expected_acceptance", "plan")
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     DRAFT_FIELD_NUMBER: _ClassVar[int]
@@ -39,6 +39,7 @@ class VerifyRequest(_message.Message):
     ROUNDS_FIELD_NUMBER: _ClassVar[int]
     FURTHER_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_ACCEPTANCE_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
     context: _common_pb2.Context
     sampling: _common_pb2.Sampling
     draft: _common_pb2.Draft
@@ -50,7 +51,8 @@ class VerifyRequest(_message.Message):
     rounds: int
     further: int
     expected_acceptance: float
-    def __init__(self, context: _Optional[_Union[_common_pb2.Context, _Mapping]] = ..., sampling: _Optional[_Union[_common_pb2.Sampling, _Mapping]] = ..., draft: _Optional[_Union[_common_pb2.Draft, _Mapping]] = ..., acceptance: _Optional[str] = ..., state: _Optional[bytes] = ..., round: _Optional[int] = ..., top_logprobs: _Optional[int] = ..., next_round: _Optional[_Union[NextRound, str]] = ..., rounds: _Optional[int] = ..., further: _Optional[int] = ..., expected_acceptance: _Optional[float] = ...) -> None: ...
+    plan: _common_pb2.DraftPlan
+    def __init__(self, context: _Optional[_Union[_common_pb2.Context, _Mapping]] = ..., sampling: _Optional[_Union[_common_pb2.Sampling, _Mapping]] = ..., draft: _Optional[_Union[_common_pb2.Draft, _Mapping]] = ..., acceptance: _Optional[str] = ..., state: _Optional[bytes] = ..., round: _Optional[int] = ..., top_logprobs: _Optional[int] = ..., next_round: _Optional[_Union[NextRound, str]] = ..., rounds: _Optional[int] = ..., further: _Optional[int] = ..., expected_acceptance: _Optional[float] = ..., plan: _Optional[_Union[_common_pb2.DraftPlan, _Mapping]] = ...) -> None: ...
 
 class Judgement(_message.Message):
     __slots__ = ("distance", "exact", "accepted", "loss", "floored")
@@ -67,7 +69,7 @@ class Judgement(_message.Message):
     def __init__(self, distance: _Optional[float] = ..., exact: _Optional[bool] = ..., accepted: _Optional[bool] = ..., loss: _Optional[float] = ..., floored: _Optional[bool] = ...) -> None: ...
 
 class VerifyReply(_message.Message):
-    __slots__ = ("round", "base", "tokens", "accepted", "emission", "judgements", "timing", "logprobs")
+    __slots__ = ("round", "base", "tokens", "accepted", "emission", "judgements", "timing", "logprobs", "draft", "drafting")
     ROUND_FIELD_NUMBER: _ClassVar[int]
     BASE_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -76,6 +78,8 @@ class VerifyReply(_message.Message):
     JUDGEMENTS_FIELD_NUMBER: _ClassVar[int]
     TIMING_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_FIELD_NUMBER: _ClassVar[int]
+    DRAFTING_FIELD_NUMBER: _ClassVar[int]
     round: int
     base: int
     tokens: bytes
@@ -84,7 +88,9 @@ class VerifyReply(_message.Message):
     judgements: _containers.RepeatedCompositeFieldContainer[Judgement]
     timing: _common_pb2.Timing
     logprobs: _containers.RepeatedCompositeFieldContainer[TokenLogprobs]
-    def __init__(self, round: _Optional[int] = ..., base: _Optional[int] = ..., tokens: _Optional[bytes] = ..., accepted: _Optional[int] = ..., emission: _Optional[_Union[Emission, str]] = ..., judgements: _Optional[_Iterable[_Union[Judgement, _Mapping]]] = ..., timing: _Optional[_Union[_common_pb2.Timing, _Mapping]] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprobs, _Mapping]]] = ...) -> None: ...
+    draft: _common_pb2.Draft
+    drafting: _common_pb2.Timing
+    def __init__(self, round: _Optional[int] = ..., base: _Optional[int] = ..., tokens: _Optional[bytes] = ..., accepted: _Optional[int] = ..., emission: _Optional[_Union[Emission, str]] = ..., judgements: _Optional[_Iterable[_Union[Judgement, _Mapping]]] = ..., timing: _Optional[_Union[_common_pb2.Timing, _Mapping]] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprobs, _Mapping]]] = ..., draft: _Optional[_Union[_common_pb2.Draft, _Mapping]] = ..., drafting: _Optional[_Union[_common_pb2.Timing, _Mapping]] = ...) -> None: ...
 
 class TokenLogprobs(_message.Message):
     __slots__ = ("logprob", "top_ids", "top")

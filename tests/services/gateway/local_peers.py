@@ -88,10 +88,17 @@ class LocalDrafter:
 class LocalVerifier:
     peers: LocalPeers
     request: GenerationRequest
+    drafting = Timing()
+    drafts = False
 
     @property
     def timing(self) -> Timing:
         return self.peers.timing
+
+    async def draft(
+        self, context: Context, plan: DraftPlan, state: AcceptanceState, round_number: int
+    ) -> tuple[Draft, Verdict]:
+        raise NotImplementedError
 
     async def verify(
         self, context: Context, draft: Draft, state: AcceptanceState, round_number: int, rounds: int = 1

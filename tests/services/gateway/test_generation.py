@@ -38,9 +38,15 @@ class Peers:
     hold: asyncio.Event = field(default_factory=asyncio.Event)
     stored: asyncio.Event = field(default_factory=asyncio.Event)
     log: list[str] = field(default_factory=list)
-    timing = Timing()
+    timing = drafting = Timing()
+    drafts = False
 
     def prefill(self, context: Context) -> None: ...
+
+    async def draft(
+        self, context: Context, plan: DraftPlan, state: AcceptanceState, round_number: int
+    ) -> tuple[Draft, Verdict]:
+        raise NotImplementedError
 
     async def propose(self, context: Context, plan: DraftPlan, round_number: int) -> Draft:
         return Draft()
