@@ -33,7 +33,7 @@ class StackOptions:
 
     redis_url: an existing Redis; None starts a private one. port: of the gateway, 0 takes a free one.
     environment: further ADASD_* settings, for all services. modules: programs other than `services.<name>`.
-    apart: drafter and verifier are two processes also where both compute on this machine's cores.
+    apart: drafter and verifier are two processes; otherwise one, where both compute on this machine's cores.
     """
 
     draft: str
@@ -46,7 +46,7 @@ class StackOptions:
     redis_url: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     modules: Mapping[str, str] = field(default_factory=dict)
-    apart: bool = False
+    apart: bool = True
 
 
 class Stack:
