@@ -15,14 +15,13 @@ from pathlib import Path
 from types import TracebackType
 
 from adasd.cli.processes import Child, free_port
-from adasd.core.errors import ServiceUnavailable
+from adasd.core.errors import InvalidRequest, ServiceUnavailable
 from adasd.runtime.toy import is_toy
 from adasd.state.embedded import EmbeddedRedis
 
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1"}
 """Of 2 MB, which glibc asks for as in the models' image; what they bring: docs/engines.md."""
 OWN = "ADASD_DRAFTER_"
-NEED_A_PROCESS = ("RUNTIME__THREADS", "RUNTIME__SHARED_CORES")
 RESTARTS_A_MINUTE = 5
 POLL_SECONDS = 0.2
 
@@ -33,7 +32,7 @@ class StackOptions:
 
     redis_url: an existing Redis; None starts a private one. port: of the gateway, 0 takes a free one.
     environment: further ADASD_* settings, for all services. modules: programs other than `services.<name>`.
-    apart: drafter and verifier are two processes; otherwise one, where both compute on this machine's cores.
+    beside: drafter and verifier are one process.
     """
 
     draft: str
@@ -46,7 +45,7 @@ class StackOptions:
     redis_url: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     modules: Mapping[str, str] = field(default_factory=dict)
-    apart: bool = True
+    beside: bool = False
 
 
 class Stack:
@@ -79,7 +78,7 @@ class Stack:
         redis_url = options.redis_url or self._exits.enter_context(EmbeddedRedis()).url
         port = options.port or free_port()
         self.url = f"http://{options.host}:{port}"
-        drafter, verifier = self._add_pair() if self._beside else self._add_two()
+        drafter, verifier = self._add_pair() if options.beside else self._add_two()
         shared = {"ADASD_GATEWAY_SHARED_CORES": "true"} if self._share_cores else {}
         self._add(
             "gateway",
@@ -102,19 +101,17 @@ class Stack:
         return drafter, self._add_model("verifier", options.target, **self._cores("verifier"))
 
     def _add_pair(self) -> tuple[str, str]:
-        """The verifier with the drafter beside it; the address of both."""
-        own = {name: value for name, value in self._given.items() if name.startswith(f"{OWN}RUNTIME__")}
+        """The verifier with the drafter beside it; the address of both.
+
+        Raises InvalidRequest for what only a drafter by itself can be told.
+        """
+        own = {name: value for name, value in self._given.items() if name.startswith(OWN)}
+        if others := sorted(name for name in own if not name.startswith(f"{OWN}RUNTIME__")):
+            raise InvalidRequest(f"a drafter beside the verifier has no settings of its own: {', '.join(others)}")
         runtime = {name.replace(OWN, "ADASD_VERIFIER_DRAFT_"): value for name, value in own.items()}
         draft = {"ADASD_VERIFIER_DRAFT": self._options.draft, **runtime}
         address = self._add_model("verifier", self._options.target, **draft)
         return address, address
-
-    @property
-    def _beside(self) -> bool:
-        """Whether the drafter need not be a process of its own: where it is told nothing that only such a one heeds."""
-        own = {name.removeprefix(OWN) for name in self._given if name.startswith(OWN)}
-        needed = any(not name.startswith("RUNTIME__") or name in NEED_A_PROCESS for name in own)
-        return self._share_cores and not self._options.apart and not needed and "drafter" not in self._options.modules
 
     @property
     def _given(self) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -30,13 +31,14 @@ def up(
     port: Annotated[int, typer.Option(help="Port of the gateway; 0 takes a free one.")] = 8000,
     redis: Annotated[str | None, typer.Option(help="URL of a Redis; a private one is started if not given.")] = None,
     logs: Annotated[Path | None, typer.Option(help="Folder for the services' logs.")] = None,
+    beside: Annotated[bool, typer.Option(help="Drafter and verifier as one process, on one device thread.")] = False,
     ready_seconds: Annotated[float, typer.Option(help="How long the models may take to load.")] = 600,
 ) -> None:
     """Start Redis, drafter, verifier and gateway; print the URL; stop all of them on Ctrl-C."""
     farewell = Farewell()
     try:
         options = stack_options(target, draft, name, host=host, port=port, redis_url=redis, logs=logs)
-        with Stack(options) as stack:
+        with Stack(replace(options, beside=beside)) as stack:
             with console.status("starting") as status:
                 stack.wait_ready(
                     ready_seconds, lambda problem: _leave() if farewell.wait(0) else status.update(problem)

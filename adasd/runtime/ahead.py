@@ -19,7 +19,8 @@ from adasd.core.context import ContextHash
 from adasd.core.messages import ContextDelta, Timing, VerifyRequest
 from adasd.core.verdicts import Verdict
 from adasd.runtime.engine import Engine
-from adasd.runtime.jobs import Judged, is_last
+from adasd.runtime.jobs import is_last
+from adasd.runtime.passes import Judged
 
 MEMORY = 16
 """Rounds that a habit remembers."""

@@ -14,9 +14,9 @@ from adasd.kernels.device import DeviceKernels
 from adasd.kernels.follow import Spent
 from adasd.kernels.warping import uncuts
 from adasd.runtime.decoder import Decoder
-from adasd.runtime.jobs import Pass, Taken
 from adasd.runtime.kv import SessionKV
 from adasd.runtime.options import Role
+from adasd.runtime.passes import Pass, Taken
 
 
 class Followed(NamedTuple):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from adasd.runtime.alone import Followed
-    from adasd.runtime.jobs import Pass
+    from adasd.runtime.passes import Pass
 
 Logits = TypeVar("Logits", covariant=True)
 

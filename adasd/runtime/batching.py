@@ -16,7 +16,7 @@ from adasd.core.drafting import Drafted
 from adasd.core.draws import CounterDraws
 from adasd.core.errors import InvalidRequest, ServiceUnavailable, SessionNotFound
 from adasd.runtime.base import CausalRuntime, Following, Segment
-from adasd.runtime.jobs import Job, Pass, Taken
+from adasd.runtime.passes import Job, Pass, Taken
 from adasd.runtime.sessions import Sessions
 
 

@@ -16,7 +16,7 @@ from adasd.core.messages import Timing
 from adasd.runtime.cores import SharedCores
 from adasd.runtime.device import DeviceThread
 from adasd.runtime.gathering import Gathering
-from adasd.runtime.jobs import Job, Steps
+from adasd.runtime.passes import Job, Steps
 from adasd.runtime.replica import Replica
 
 logger = logging.getLogger(__name__)

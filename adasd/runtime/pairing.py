@@ -6,8 +6,8 @@ import time
 from typing import Any
 
 from adasd.runtime.batching import Batcher
-from adasd.runtime.jobs import Job
 from adasd.runtime.options import Role
+from adasd.runtime.passes import Job
 
 
 class PairBatcher:

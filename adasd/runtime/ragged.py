@@ -16,9 +16,9 @@ from adasd.runtime.alone import Alone, Followed, alone
 from adasd.runtime.attention import RaggedBatch, Span
 from adasd.runtime.base import Segment
 from adasd.runtime.decoder import Decoder
-from adasd.runtime.jobs import Pass
 from adasd.runtime.kv import SessionKV, grown
 from adasd.runtime.options import Role
+from adasd.runtime.passes import Pass
 from adasd.runtime.segments import check_batch
 
 

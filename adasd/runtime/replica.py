@@ -16,10 +16,11 @@ from adasd.core.verdicts import Verdict
 from adasd.runtime.base import CausalRuntime
 from adasd.runtime.batching import Batcher, Rows, Schedule
 from adasd.runtime.cores import SharedCores
-from adasd.runtime.jobs import Job, Judged, Steps, draft_steps, never, planned_steps, verify_steps
+from adasd.runtime.jobs import draft_steps, planned_steps, verify_steps
 from adasd.runtime.options import Role
 from adasd.runtime.pace import pace
 from adasd.runtime.pairing import PairBatcher
+from adasd.runtime.passes import Job, Judged, Steps, never
 from adasd.runtime.sessions import Sessions
 
 L = TypeVar("L", bound=Rows)

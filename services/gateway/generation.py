@@ -19,8 +19,6 @@ from services.gateway.ports import Drafter, Verifier
 
 Block = tuple[DraftPlan, Draft, Verdict]
 
-DRAFTED = ("draft", "probe")
-"""Decisions of a plan for a drafter."""
 TURNS_TO_SEND = 3
 """Of the event loop, until a block that begins has been planned and handed to its stream, and by that to the network.
 Rounds of other sessions end in the same turns: all their messages are out before the first of them is committed.
@@ -77,7 +75,7 @@ async def _decide(
     """
     number = state.counters.rounds
     plan = controller.plan(state, context)
-    if plan.decision in DRAFTED and verifier.drafts:
+    if plan.max_candidates and not plan.copies and verifier.drafts:
         with suppress(InvalidDraft):
             return plan, *await verifier.draft(context, plan, state.acceptance, number)
     draft = copied(plan) or await drafter.propose(context, plan, number)

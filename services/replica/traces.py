@@ -107,6 +107,6 @@ class _TracedVerdicts:
     async def verify(self, request: VerifyRequest) -> VerifyReply:
         with self._spans.span(request.round_number, request.rounds) as span:
             reply = await self._inner.verify(request)
-            judged = {"adasd.candidates": len(request.draft), "adasd.accepted": reply.verdict.accepted}
+            judged = {"adasd.candidates": len(request.draft or reply.draft), "adasd.accepted": reply.verdict.accepted}
             span.note({**judged, **figures(reply.timing)})
             return reply

@@ -2,10 +2,11 @@
 
 from functools import partial
 
-from adasd.rpc.drafter import DrafterHandler, DrafterService
+from adasd.rpc.drafter import DrafterService
 from adasd.rpc.verifier import VerifierService
 from adasd.runtime.loading import load_model
 from services.replica.drafting import DrafterServicer
+from services.replica.hosting import ReplicaHost
 from services.replica.metrics import ReplicaMetrics
 from services.replica.program import Offer, Program, hosting, run
 from services.replica.traces import TracedDrafter, TracedVerifier
@@ -23,11 +24,11 @@ def offering(program: Program, settings: VerifierSettings) -> Offer:
     drafter = servicer if tracing is OFF else TracedDrafter(servicer, tracing)
     loader = partial(load_model, settings.draft, "draft", settings.drafting)
     load = partial(host.load, loader, "draft", settings.max_vocabulary, program.host)
-    return Offer([_verifier(program, settings, drafter), DrafterService(drafter)], [load])
+    return Offer([_verifier(program, settings, host), DrafterService(drafter)], [load])
 
 
-def _verifier(program: Program, settings: VerifierSettings, drafter: DrafterHandler | None) -> VerifierService:
-    servicer = VerifierServicer(program.host, settings.max_candidates, settings.runs_ahead, drafter)
+def _verifier(program: Program, settings: VerifierSettings, beside: ReplicaHost | None) -> VerifierService:
+    servicer = VerifierServicer(program.host, settings.max_candidates, settings.runs_ahead, beside)
     return VerifierService(servicer if program.tracing is OFF else TracedVerifier(servicer, program.tracing))
 
 

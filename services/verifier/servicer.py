@@ -11,7 +11,6 @@ from adasd.core.errors import InvalidDraft
 from adasd.core.messages import ModelInfo, VerifyReply, VerifyRequest
 from adasd.core.types import Draft
 from adasd.core.verification import verification
-from adasd.rpc.drafter import DrafterHandler
 from adasd.runtime.ahead import Habit, InTurn, RunAhead
 from services.replica.checks import check_candidates, check_context, check_draft, check_state
 from services.replica.hosting import Generation, ReplicaHost
@@ -20,26 +19,26 @@ from services.replica.hosting import Generation, ReplicaHost
 class VerifierServicer:
     """`adasd.rpc.verifier.VerifierHandler` over a hosted replica.
 
-    max_candidates: longest block it judges. run_ahead: whether rounds may be begun before they are asked for. drafter:
-    beside it, whose model the host's engine steps too; None: there is none.
+    max_candidates: longest block it judges. run_ahead: whether rounds may be begun before they are asked for. beside:
+    of the draft model that the host's engine steps too; None: there is none.
     """
 
     def __init__(
-        self, host: ReplicaHost, max_candidates: int, run_ahead: bool = True, drafter: DrafterHandler | None = None
+        self, host: ReplicaHost, max_candidates: int, run_ahead: bool = True, beside: ReplicaHost | None = None
     ) -> None:
-        self._host, self._drafter = host, drafter
+        self._host, self._beside = host, beside
         self._max_candidates = max_candidates
         self._habit = Habit() if run_ahead else None
 
     def info(self) -> ModelInfo:
-        drafts = self._drafter.info().weights_fingerprint if self._drafter else ""
+        drafts = self._beside.info().weights_fingerprint if self._beside else ""
         return replace(self._host.info(), runs_ahead=self._habit is not None, drafts=drafts)
 
     @asynccontextmanager
     async def generation(self) -> AsyncIterator[VerifyGeneration]:
         async with self._host.generation() as generation:
             with closing(self._asking(generation)) as asking:
-                yield VerifyGeneration(self._host, generation, self._max_candidates, asking, self._drafter is not None)
+                yield VerifyGeneration(self._host, generation, self._max_candidates, asking, self._beside)
 
     def _asking(self, generation: Generation) -> InTurn:
         """How a stream's rounds are asked for."""
@@ -50,32 +49,39 @@ class VerifierServicer:
 
 
 class VerifyGeneration:
-    """The rounds of one generation. drafts: whether a block may be asked for."""
+    """The rounds of one generation. beside: of the draft model that may be asked for a block; None: there is none."""
 
     def __init__(
-        self, host: ReplicaHost, generation: Generation, max_candidates: int, asking: InTurn, drafts: bool
+        self,
+        host: ReplicaHost,
+        generation: Generation,
+        max_candidates: int,
+        asking: InTurn,
+        beside: ReplicaHost | None,
     ) -> None:
         self._host = host
         self._generation = generation
         self._max_candidates = max_candidates
         self._asking = asking
-        self._drafts = drafts
+        self._beside = beside
 
     async def verify(self, request: VerifyRequest) -> VerifyReply:
         self._check(request)
         await self._generation.prepare(request.sampling.processing)
-        if request.plan is not None:
-            return await self._planned(request)
+        if request.plan is not None and self._beside is not None:
+            return await self._planned(request, self._beside)
         ask = partial(self._asking.ask, request)
         verdict, timing = await self._generation.ask(request.context.session, ask)
         self._host.metrics.answered(len(request.draft), verdict.rounds)
         return VerifyReply(request.round_number, request.context.base, verdict, timing)
 
-    async def _planned(self, request: VerifyRequest) -> VerifyReply:
+    async def _planned(self, request: VerifyRequest, beside: ReplicaHost) -> VerifyReply:
         """Drafted and judged. The rows stay here: they are for who judges."""
         ask = partial(self._asking.planned, request)
         (draft, verdict, drafting), timing = await self._generation.ask(request.context.session, ask)
-        self._host.metrics.answered(len(draft))
+        for each in (beside, self._host):
+            each.metrics.answered(len(draft))
+        beside.metrics.took(drafting)
         told = Draft(draft.ids, draft.entropies)
         return VerifyReply(request.round_number, request.context.base, verdict, timing, told, drafting)
 
@@ -85,7 +91,7 @@ class VerifyGeneration:
         check_draft(request.draft, vocabulary, self._max_candidates)
         if request.plan is not None:
             check_candidates(request.plan.max_candidates, self._max_candidates)
-            if not self._drafts:
+            if self._beside is None:
                 raise InvalidDraft("there is no drafter beside this verifier")
         verification(request.acceptance)
         check_state(request.state)

@@ -107,6 +107,7 @@ def serve(
     tokenizer: Path,
     modules: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
+    beside: bool = False,
 ) -> Iterator[Served]:
     options = StackOptions(
         draft=draft,
@@ -118,6 +119,7 @@ def serve(
         redis_url=redis_url,
         modules=modules or {},
         environment=environment or {},
+        beside=beside,
     )
     with Stack(options) as stack:
         stack.wait_ready(180)
@@ -143,6 +145,13 @@ def twin(tmp_path_factory: pytest.TempPathFactory, redis_url: str, toy_tokenizer
 def between(tmp_path_factory: pytest.TempPathFactory, redis_url: str, toy_tokenizer: Path) -> Iterator[Served]:
     """A draft that often agrees with its target."""
     yield from serve(tmp_path_factory.mktemp("between"), redis_url, DRAFTS["between"], TOY, toy_tokenizer)
+
+
+@pytest.fixture(scope="session")
+def beside(tmp_path_factory: pytest.TempPathFactory, redis_url: str, toy_tokenizer: Path) -> Iterator[Served]:
+    """The same with the drafter beside the verifier."""
+    folder = tmp_path_factory.mktemp("beside")
+    yield from serve(folder, redis_url, DRAFTS["between"], TOY, toy_tokenizer, beside=True)
 
 
 @pytest.fixture(scope="session")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from adasd.core.errors import InvalidRequest
 from adasd.core.grammar import Grammar
 from adasd.core.stopping import stopping_rule
 from adasd.core.types import Processing, SamplingParams
-from tests.e2e.conftest import Served
+from tests.e2e.conftest import TOY, Served, gauge, serve
 
 STOPPING = ["off", "fixed", "adasd", "marginal"]
 ACCEPTANCE = ["exact", "adasd", "adasd-anchored", "coupled"]
@@ -32,7 +34,7 @@ def oracle_ids(served: Served, answer: dict, stopping: str, acceptance: str, tok
 
 @pytest.mark.parametrize("acceptance", ACCEPTANCE)
 @pytest.mark.parametrize("stopping", STOPPING)
-@pytest.mark.parametrize("rig", ["twin", "between", "stranger"])
+@pytest.mark.parametrize("rig", ["twin", "between", "stranger", "beside"])
 def test_the_services_give_the_text_of_the_reference_loop(
     request: pytest.FixtureRequest, rig: str, stopping: str, acceptance: str
 ) -> None:
@@ -98,3 +100,16 @@ def test_strangers_change_nothing_but_the_speed(stranger: Served) -> None:
     assert drafted["ids"] == alone["ids"]
     assert drafted["speculation"]["acceptance_rate"] < 0.3
     assert alone["speculation"]["drafted"] == 0
+
+
+def test_a_drafter_beside_the_verifier_is_no_process_and_counts_what_it_does(beside: Served) -> None:
+    assert sorted(beside.stack.children) == ["gateway", "verifier"]
+    beside.answer(max_tokens=24, seed=3, speculation={"stopping": "fixed", "acceptance": "exact"})
+    assert gauge(beside.stack.metrics["verifier"], "adasd_drafter_candidates_total") > 0
+    assert gauge(beside.stack.metrics["verifier"], "adasd_drafter_requests_total") == 0
+
+
+def test_what_only_a_drafter_by_itself_heeds_is_refused(toy_tokenizer: Path, tmp_path: Path) -> None:
+    given = {"ADASD_DRAFTER_MAX_STREAMS": "4"}
+    with pytest.raises(InvalidRequest, match="ADASD_DRAFTER_MAX_STREAMS"):
+        next(serve(tmp_path, "redis://127.0.0.1:1", TOY, TOY, toy_tokenizer, environment=given, beside=True))

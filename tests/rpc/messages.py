@@ -131,7 +131,9 @@ told_to_verify = (
 runs_asked = st.builds(
     VerifyRequest, contexts(), samplings, st.just(Draft()), *told_to_verify, st.integers(1, MAX_ROUNDS)
 )
-verify_requests = st.builds(VerifyRequest, contexts(), samplings, drafts(), *told_to_verify) | runs_asked
+plans_asked = st.builds(VerifyRequest, contexts(), samplings, st.just(Draft()), *told_to_verify, plan=plans)
+verify_requests = st.builds(VerifyRequest, contexts(), samplings, drafts(), *told_to_verify) | runs_asked | plans_asked
 timings = st.builds(Timing, words, unit, unit, unit, words, words, unit)
 runs = st.lists(words, min_size=2, max_size=9).map(lambda ids: Verdict(tuple(ids), 0, "bonus"))
-verify_replies = st.builds(VerifyReply, words, words, verdicts() | runs, timings)
+told = drafts().map(lambda draft: Draft(draft.ids, draft.entropies))
+verify_replies = st.builds(VerifyReply, words, words, verdicts() | runs, timings, told)

@@ -30,7 +30,7 @@ from adasd.kernels.device import DeviceKernels
 from adasd.kernels.positions import Columns
 from adasd.kernels.tiles import STEP
 from adasd.runtime.decoder import Decoder
-from adasd.runtime.jobs import Job, Pass, Run
+from adasd.runtime.passes import Job, Pass, Run
 from adasd.runtime.ragged import RaggedRuntime
 from adasd.runtime.replica import Replica
 from tests.runtime.models import CONTEXT, VOCABULARY, info, model

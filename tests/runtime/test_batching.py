@@ -21,9 +21,9 @@ from adasd.kernels.products import Matrix
 from adasd.runtime.base import Segment
 from adasd.runtime.batching import Schedule
 from adasd.runtime.decoder import Decoder
-from adasd.runtime.jobs import Job, Steps
 from adasd.runtime.kv import PAGE
 from adasd.runtime.linear import INPUTS, Packed, Summed, can_pack, product
+from adasd.runtime.passes import Job, Steps
 from adasd.runtime.ragged import RaggedRuntime
 from adasd.runtime.replica import Replica
 from adasd.runtime.toy import ToyRuntime, ToySpec

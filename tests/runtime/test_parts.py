@@ -23,8 +23,8 @@ from adasd.kernels.device import DeviceKernels
 from adasd.runtime import replica as replicas
 from adasd.runtime.batching import Schedule
 from adasd.runtime.cores import SharedCores
-from adasd.runtime.jobs import Job
 from adasd.runtime.local import whole
+from adasd.runtime.passes import Job
 from adasd.runtime.replica import Replica
 from adasd.runtime.toy import ToyRuntime, ToySpec
 from tests.core.listed import ListedGrammars

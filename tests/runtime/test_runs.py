@@ -17,10 +17,11 @@ from adasd.core.messages import MAX_ROUNDS, ContextDelta, Timing, VerifyRequest
 from adasd.core.rows import copied_block
 from adasd.core.types import Draft, Processing, SamplingParams
 from adasd.core.verdicts import Judgement, Verdict
-from adasd.runtime.jobs import Job, at_end, verify_steps
+from adasd.runtime.jobs import at_end, verify_steps
 from adasd.runtime.loading import load_grammars
 from adasd.runtime.local import whole
 from adasd.runtime.options import RuntimeOptions
+from adasd.runtime.passes import Job
 from adasd.runtime.replica import Replica
 from adasd.runtime.toy import ToyRuntime, ToySpec
 

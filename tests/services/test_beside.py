@@ -5,29 +5,41 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import NoReturn
 
+import pytest
 from prometheus_client import CollectorRegistry
 
+from adasd.core.adaptive import AcceptanceState
 from adasd.core.context import Context
-from adasd.core.errors import InvalidDraft, InvalidRequest
+from adasd.core.errors import InvalidDraft, InvalidRequest, Overloaded, ServiceUnavailable
 from adasd.core.messages import VerifyReply, VerifyRequest
-from adasd.core.types import DraftPlan
+from adasd.core.rows import PointRow
+from adasd.core.types import Draft, DraftPlan
+from adasd.rpc.server import Server
+from adasd.rpc.verifier import VerifierService
 from adasd.runtime.device import DeviceThread
 from adasd.runtime.loading import load_model
 from adasd.runtime.options import RuntimeOptions
+from services.gateway.remote_options import RemoteOptions
+from services.gateway.remote_verifier import RemoteVerifier, VerifierClient
 from services.replica.drafting import DrafterServicer
 from services.replica.hosting import ReplicaHost
 from services.replica.metrics import ReplicaMetrics
 from services.verifier.servicer import VerifierServicer
 from tests.services.replicas import (
     BETWEEN,
+    LIMITS,
     NOTHING,
+    PATIENCE,
     PROMPT,
+    SAMPLING,
     TARGET,
-    delta,
     draft_request,
     fails,
+    new_session,
     running,
+    until,
     verify_request,
 )
 
@@ -44,7 +56,7 @@ async def pair(run_ahead: bool = False) -> AsyncIterator[VerifierServicer]:
         draft = ReplicaHost(device, ReplicaMetrics("drafter", registry), 60.0, 16)
         await target.load(lambda: load_model(TARGET, "target", RuntimeOptions()), "target", VOCABULARY)
         await draft.load(lambda: load_model(BETWEEN, "draft", RuntimeOptions()), "draft", VOCABULARY, target)
-        yield VerifierServicer(target, 8, run_ahead, DrafterServicer(draft, 8))
+        yield VerifierServicer(target, 8, run_ahead, draft)
 
 
 def planned(context: Context, number: int, start: int, candidates: int = 4) -> VerifyRequest:
@@ -131,8 +143,6 @@ async def test_a_drafter_that_cannot_is_the_blocks_fault_and_the_next_question_i
 
 
 def _full(*_: object) -> None:
-    from adasd.core.errors import Overloaded
-
     raise Overloaded("no room for KV")
 
 
@@ -144,16 +154,69 @@ async def test_a_session_is_forgotten_by_both_models() -> None:
         async with servicer.generation() as generation:
             await generation.verify(planned(Context(PROMPT), 0, 0))
             assert (len(replica._sessions), len(replica._beside._sessions)) == (1, 1)
-        await servicer._host._device.run(lambda: None)
-        assert (len(replica._sessions), len(replica._beside._sessions)) == (0, 0)
+        draft = replica._beside
+        await until(lambda: (len(replica._sessions), len(draft._sessions)) == (0, 0))
+
+
+@asynccontextmanager
+async def remote(servicer: VerifierServicer, *others: str) -> AsyncIterator[RemoteVerifier]:
+    """The gateway's verifier, that first goes to this one and knows what its drafter is."""
+    weights = servicer.info().drafts
+    server = Server([VerifierService(servicer)], LIMITS)
+    port = await server.start("127.0.0.1", 0)
+    addresses = (f"127.0.0.1:{port}", *others)
+    client = VerifierClient(RemoteOptions(drafter=(), verifier=addresses, limits=LIMITS, drafter_backoff=PATIENCE))
+    client.replicas.replicas[0].drafts = weights
+    verifier = client.open(new_session(), SAMPLING, "exact", beside=weights)
+    try:
+        yield verifier
+    finally:
+        await verifier.close()
+        await client.close()
+        await server.drain(0)
+
+
+async def test_a_gateway_has_blocks_and_verdicts_for_one_message_each() -> None:
+    expected, context = await apart(), Context(PROMPT)
+    async with pair() as servicer, remote(servicer) as verifier:
+        for number in range(ROUNDS):
+            assert verifier.drafts
+            draft, verdict = await verifier.draft(context, DraftPlan(4), AcceptanceState(), number)
+            assert (draft, verdict) == (expected[number].draft, expected[number].verdict)
+            assert verifier.drafting.forwards == len(draft)
+            context.extend(verdict.tokens)
+
+
+async def test_a_gateway_whose_stream_moves_asks_there_only_for_what_is_had_there() -> None:
+    context, failing = Context(PROMPT), ServiceUnavailable("gone")
+    async with running("verifier") as other, pair() as servicer, remote(servicer, other.address) as verifier:
+        _, verdict = await verifier.draft(context, DraftPlan(4), AcceptanceState(), 0)
+        context.extend(verdict.tokens)
+        servicer._host.info = lambda: _raise(failing)  # type: ignore[method-assign]
+        assert isinstance(await fails(verifier.draft(context, DraftPlan(4), AcceptanceState(), 1)), InvalidDraft)
+        assert not verifier.drafts
+        assert (await verifier.verify(context, NOTHING, AcceptanceState(), 1)).tokens
+
+
+async def test_a_drafter_that_has_failed_is_not_asked_again_at_once() -> None:
+    context = Context(PROMPT)
+    async with pair() as servicer, remote(servicer) as verifier:
+        replica = servicer._host._replica
+        assert replica is not None
+        assert replica._beside is not None
+        replica._beside._sessions.reserve = _full  # type: ignore[method-assign]
+        assert verifier.drafts
+        assert isinstance(await fails(verifier.draft(context, DraftPlan(4), AcceptanceState(), 0)), InvalidDraft)
+        assert not verifier.drafts
+        assert (await verifier.verify(context, NOTHING, AcceptanceState(), 0)).tokens
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
 
 
 def test_a_question_has_a_draft_or_a_plan() -> None:
-    asked = verify_request(Context(PROMPT))
-    for wrong in ({"rounds": 2},):
-        try:
-            replace(asked, plan=DraftPlan(4), **wrong)
-        except InvalidRequest:
-            continue
-        raise AssertionError(wrong)
-    assert delta(Context(PROMPT)) == asked.context
+    asked = replace(verify_request(Context(PROMPT)), plan=DraftPlan(4))
+    for wrong in ({"rounds": 2}, {"draft": Draft((1,), (0.0,), (PointRow(1),))}):
+        with pytest.raises(InvalidRequest):
+            replace(asked, **wrong)
