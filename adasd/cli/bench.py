@@ -85,6 +85,7 @@ def bench(
     url: Annotated[str | None, typer.Option(help="A running gateway; one is started if not given.")] = None,
     target: Annotated[str | None, typer.Option(help="Start it with this model, not the demo pair's.")] = None,
     draft: Annotated[str | None, typer.Option(help="Likewise.")] = None,
+    beside: Annotated[bool, typer.Option(help="Start it with drafter and verifier as one process.")] = False,
     peers: Annotated[
         str | None, typer.Option(help=f"none, or some of {','.join(PEERS)}; all of them beside our own demo pair.")
     ] = None,
@@ -100,7 +101,7 @@ def bench(
         plan = Plan(parse_methods(methods), _read(data, prompts, sample), loads, contexts, repeat, alike)
         plan.turns([])  # refuses what cannot run before anything starts
         wanted = parse_peers(("none" if url or target else ",".join(PEERS)) if peers is None else peers)
-        own = None if url else _own_stack(target, draft)
+        own = None if url else _own_stack(target, draft, beside)
         asked_prompts = plan.prompts(own.tokenizer if own else tokenizer)
         results = Results({**settings, "data": [*plan.files]}, machine(), plan.baseline)
         with _asks(plan, url, own, wanted, trace is not None) as asks, _written(results, out, trace):
@@ -158,11 +159,11 @@ def _brought_to(prompts: Sequence[Prompt], context: int | None, tokenizer: Path 
     return lengthened(texts, Tokenizer.from_file(str(tokenizer / "tokenizer.json")), context)
 
 
-def _own_stack(target: str | None, draft: str | None) -> StackOptions:
+def _own_stack(target: str | None, draft: str | None, beside: bool) -> StackOptions:
     """A stack in which no variant begins with what another has read of the same prompt."""
     options = stack_options(target, draft, None, host="127.0.0.1", port=0, redis_url=None, logs=None)
     apart = {f"ADASD_{service}_RUNTIME__IDLE_SESSIONS": "0" for service in ("DRAFTER", "VERIFIER")}
-    return replace(options, environment={**options.environment, **apart})
+    return replace(options, environment={**options.environment, **apart}, beside=beside)
 
 
 @contextmanager

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.context import Context
 from adasd.core.copying import Copying
-from adasd.core.outlook import Outlook
+from adasd.core.course import Course
 from adasd.core.progress import GenerationState
 from adasd.core.rows import copied_block
 from adasd.core.stopping import StoppingRule
@@ -21,9 +21,28 @@ ProposeBlock = Callable[[Context, DraftPlan], Draft]
 VerifyBlock = Callable[[Context, Draft, AcceptanceState], Verdict]
 
 
-def one_by_one(foreseen: bool) -> int:
+class Runs(Protocol):
+    """How many rounds to take at once."""
+
+    def plain(self, foreseen: bool) -> int:
+        """Of which the first may have candidates. foreseen: the text's end has stood before, so that copying may soon
+        be worth while.
+        """
+        ...
+
+    def drafted(self) -> int:
+        """All with candidates, of a drafter beside the verifier."""
+        ...
+
+
+class OneByOne:
     """Every round by itself."""
-    return 1
+
+    def plain(self, foreseen: bool) -> int:
+        return 1
+
+    def drafted(self) -> int:
+        return 1
 
 
 class Boundary(Protocol):
@@ -38,36 +57,39 @@ class Boundary(Protocol):
 class Controller:
     """How far the next round may draft. limit: committed length at which the text ends (max_tokens or context end).
 
-    copying: a second source of candidates, or None. runs: how many rounds to take at once, of which the
-    first may have candidates; told whether the text's end has stood before, so that copying may soon be worth while.
+    copying: a second source of candidates, or None. runs: how many rounds to take at once.
     """
 
     stopping: StoppingRule
     verification: Verification
     limit: int
     copying: Copying | None = None
-    runs: Callable[[bool], int] = one_by_one
+    runs: Runs = field(default_factory=OneByOne)
 
     def plan(self, state: GenerationState, context: Context) -> DraftPlan:
-        """The first round has no candidates: the target's prefill gives the first token anyway, and nobody waits.
-
-        Later ones never draft past the limit: a round of n candidates commits up to n + 1 tokens.
-        """
+        """The first round has no candidates: the target's prefill gives the first token anyway, and nobody waits."""
         if state.counters.rounds == 0:
             return DraftPlan(0)
         room = self.limit - context.base - 1
-        plan = self.stopping.plan(state.acceptance, Outlook(context.base, context.generated, room)).limited(room)
-        plan = replace(plan, coupled=True) if self.verification.coupled else plan
+        plan = self._course().plan(state.acceptance, context.base, context.generated)
         if self.copying is not None:
-            plan = self.copying.plan(plan, state.acceptance, context, room, self.runs(True))
+            plan = self.copying.plan(plan, state.acceptance, context, room, self.runs.plain(True))
         return self._run(plan, room + 1)
 
     def _run(self, plan: DraftPlan, room: int) -> DraftPlan:
         """As a run of at most `room` rounds, if there are no candidates."""
         if plan.max_candidates:
             return plan
-        rounds = min(self.runs(plan.foreseen is not None), room)
+        rounds = min(self.runs.plain(plan.foreseen is not None), room)
         return plan if rounds <= 1 else replace(plan, rounds=rounds)
+
+    def course(self) -> Course | None:
+        """By which rounds with candidates go on without a word from here, where it can be told and does any good."""
+        course = self._course(self.runs.drafted())
+        return course if course.rounds > 1 and course.known_everywhere else None
+
+    def _course(self, rounds: int = 1) -> Course:
+        return Course(self.stopping, self.limit, self.verification.coupled, rounds)
 
 
 @dataclass(slots=True)

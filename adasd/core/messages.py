@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from adasd.core.course import Course
 from adasd.core.errors import InvalidRequest
 from adasd.core.types import MAX_TOP_LOGPROBS, Draft, DraftPlan, SamplingParams
 from adasd.core.verdicts import Verdict
@@ -81,6 +82,13 @@ class Timing:
         """Seconds from when it could begin to its end."""
         return self.queue + self.forward + self.rules
 
+    def part(self, count: int) -> Timing:
+        """About what one took of so many messages' worth, in whole passes, which are what they were."""
+        forwards = max(1, round(self.forwards / count)) if self.forwards else 0
+        share = forwards / self.forwards if forwards else 1.0 / count
+        seconds = share * self.queue, share * self.forward, share * self.rules
+        return Timing(forwards, *seconds, round(share * self.sessions), round(share * self.tokens), share * self.ahead)
+
 
 @dataclass(frozen=True, slots=True)
 class DraftRequest:
@@ -111,7 +119,8 @@ class VerifyRequest:
     it before it is asked for. rounds: how many to take at most, one after another, before answering; those after the
     first have no candidates. The answer to several is a run, perhaps a shorter one. expected_acceptance: the chance
     that a candidate stands if those before it do, by which a long block may be read in two parts; None has it read in
-    one. plan: instead of a draft: the drafter beside the verifier is asked for one first. Raises InvalidRequest.
+    one. plan: instead of a draft: the drafter beside the verifier is asked for one first. course: how rounds go on
+    after that, each drafted and judged like the first, before any is answered. Raises InvalidRequest.
     """
 
     context: ContextDelta
@@ -125,12 +134,15 @@ class VerifyRequest:
     rounds: int = 1
     expected_acceptance: float | None = None
     plan: DraftPlan | None = None
+    course: Course | None = None
 
     def __post_init__(self) -> None:
         if self.plan is not None and len(self.draft):
             raise InvalidRequest("a question has a draft or a plan for one, not both", "plan")
         if self.plan is not None and self.rounds > 1:
             raise InvalidRequest("a plan is for one round", "rounds")
+        if self.course is not None:
+            self._check_course(self.course)
         if not 0.0 <= (self.expected_acceptance or 0.0) <= 1.0:
             raise InvalidRequest(
                 f"expected_acceptance must be within [0, 1], got {self.expected_acceptance}", "expected_acceptance"
@@ -142,11 +154,26 @@ class VerifyRequest:
                 f"top_logprobs must be within [0, {MAX_TOP_LOGPROBS}], got {self.top_logprobs}", "top_logprobs"
             )
 
+    def _check_course(self, course: Course) -> None:
+        if self.plan is None:
+            raise InvalidRequest("a course goes on from a plan", "course")
+        if not course.known_everywhere:
+            raise InvalidRequest("a course is of a rule that weighs no costs", "course.stopping")
+        if not 1 <= course.rounds <= MAX_ROUNDS:
+            raise InvalidRequest(f"course.rounds must be within [1, {MAX_ROUNDS}], got {course.rounds}", "course")
+
+
+class Judged(NamedTuple):
+    """A block, and what stands of it."""
+
+    draft: Draft
+    verdict: Verdict
+
 
 @dataclass(frozen=True, slots=True)
 class VerifyReply:
     """round_number, base: of the request this answers. draft, drafting: where a plan was asked, what was judged of it,
-    without rows, and where the time before `timing` went.
+    without rows, and where the time went that is not in `timing`. further: rounds that came of the plan's course.
     """
 
     round_number: int
@@ -155,3 +182,9 @@ class VerifyReply:
     timing: Timing = field(default=Timing(), compare=False)
     draft: Draft = field(default_factory=Draft)
     drafting: Timing = field(default=Timing(), compare=False)
+    further: tuple[Judged, ...] = ()
+
+    @property
+    def judged(self) -> tuple[Judged, ...]:
+        """All rounds of the answer, each with its block."""
+        return (Judged(self.draft, self.verdict), *self.further)

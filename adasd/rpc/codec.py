@@ -9,20 +9,20 @@ import math
 from dataclasses import replace
 
 from adasd.core.context import pack_ids, unpack_ids
-from adasd.core.costs import MAX_ROWS, CostProfile
 from adasd.core.errors import AdasdError, InvalidDraft, InvalidRequest
 from adasd.core.messages import (
     ContextDelta,
     DraftReply,
     DraftRequest,
+    Judged,
     NextRound,
     Timing,
     VerifyReply,
     VerifyRequest,
 )
-from adasd.core.types import Draft, DraftPlan, Row
+from adasd.core.types import Draft, Row
 from adasd.core.verdicts import Emission, Judgement, TokenLogprobs, Verdict
-from adasd.core.worth import Worth
+from adasd.rpc.plans import decode_course, decode_plan, encode_course, encode_plan
 from adasd.rpc.rows import OpaqueRow, decode_row, encode_row
 from adasd.rpc.sampling import decode_sampling, encode_sampling
 from adasd.rpc.v1 import common_pb2, drafter_pb2, verifier_pb2
@@ -48,7 +48,7 @@ def encode_draft_request(request: DraftRequest) -> drafter_pb2.DraftRequest:
     return drafter_pb2.DraftRequest(
         context=_encode_context(request.context),
         sampling=encode_sampling(request.sampling),
-        plan=_encode_plan(request.plan),
+        plan=encode_plan(request.plan),
         round=request.round_number,
     )
 
@@ -56,7 +56,7 @@ def encode_draft_request(request: DraftRequest) -> drafter_pb2.DraftRequest:
 def decode_draft_request(message: drafter_pb2.DraftRequest) -> DraftRequest:
     """Raises InvalidRequest, naming the field."""
     context, sampling = _decode_context(message.context), decode_sampling(message.sampling)
-    return DraftRequest(context, sampling, _decode_plan(message.plan), message.round)
+    return DraftRequest(context, sampling, decode_plan(message.plan), message.round)
 
 
 def encode_draft_reply(reply: DraftReply) -> drafter_pb2.DraftReply:
@@ -84,7 +84,8 @@ def encode_verify_request(request: VerifyRequest) -> verifier_pb2.VerifyRequest:
         rounds=0 if len(request.draft) else request.rounds,
         further=request.rounds - 1 if len(request.draft) else 0,
         expected_acceptance=request.expected_acceptance,
-        plan=None if request.plan is None else _encode_plan(request.plan),
+        plan=None if request.plan is None else encode_plan(request.plan),
+        course=None if request.course is None else encode_course(request.course),
     )
 
 
@@ -101,28 +102,45 @@ def decode_verify_request(message: verifier_pb2.VerifyRequest) -> VerifyRequest:
         next_round=_NEXT_ROUND_NAMES.get(message.next_round, "unknown"),
         rounds=(message.rounds or 1) + message.further,
         expected_acceptance=message.expected_acceptance if message.HasField("expected_acceptance") else None,
-        plan=_decode_plan(message.plan) if message.HasField("plan") else None,
+        plan=decode_plan(message.plan) if message.HasField("plan") else None,
+        course=decode_course(message.course, message.plan.coupled) if message.HasField("course") else None,
     )
 
 
 def encode_verify_reply(reply: VerifyReply) -> verifier_pb2.VerifyReply:
-    verdict = reply.verdict
-    return verifier_pb2.VerifyReply(
-        round=reply.round_number,
-        base=reply.base,
-        tokens=pack_ids(verdict.tokens),
-        accepted=verdict.accepted,
-        emission=_EMISSIONS[verdict.emission],
-        judgements=[_encode_judgement(judgement) for judgement in verdict.judgements],
-        timing=_encode_timing(reply.timing),
-        logprobs=[_encode_logprobs(entry) for entry in verdict.logprobs],
-        draft=_encode_draft(reply.draft) if len(reply.draft) else None,
-        drafting=_encode_timing(reply.drafting) if reply.drafting.forwards else None,
-    )
+    message = _encode_judged(Judged(reply.draft, reply.verdict))
+    message.round, message.base = reply.round_number, reply.base
+    message.timing.CopyFrom(_encode_timing(reply.timing))
+    if reply.drafting.forwards:
+        message.drafting.CopyFrom(_encode_timing(reply.drafting))
+    message.further.extend(map(_encode_judged, reply.further))
+    return message
 
 
 def decode_verify_reply(message: verifier_pb2.VerifyReply) -> VerifyReply:
     """Raises AdasdError for a verdict that contradicts itself: a bug of the verifier."""
+    (draft, verdict), *further = map(_decode_judged, (message, *message.further))
+    timing, drafting = _decode_timing(message.timing), _decode_timing(message.drafting)
+    return VerifyReply(message.round, message.base, verdict, timing, draft, drafting, tuple(further))
+
+
+def _encode_judged(judged: Judged) -> verifier_pb2.VerifyReply:
+    draft, verdict = judged
+    return verifier_pb2.VerifyReply(
+        tokens=pack_ids(verdict.tokens),
+        accepted=verdict.accepted,
+        emission=_EMISSIONS[verdict.emission],
+        judgements=[_encode_judgement(judgement) for judgement in verdict.judgements],
+        logprobs=[_encode_logprobs(entry) for entry in verdict.logprobs],
+        draft=_encode_draft(draft) if len(draft) else None,
+    )
+
+
+def _decode_judged(message: verifier_pb2.VerifyReply) -> Judged:
+    return Judged(_decode_told(message.draft), _decode_verdict(message))
+
+
+def _decode_verdict(message: verifier_pb2.VerifyReply) -> Verdict:
     emission = _EMISSION_NAMES.get(message.emission)
     tokens = tuple(unpack_ids(message.tokens)) if len(message.tokens) % ID_BYTES == 0 else ()
     run = emission == "bonus" and len(tokens) > message.accepted + 1
@@ -134,9 +152,7 @@ def decode_verify_reply(message: verifier_pb2.VerifyReply) -> VerifyReply:
     if logprobs and len(logprobs) != len(tokens):
         raise AdasdError(f"a verdict of {len(tokens)} tokens with {len(logprobs)} log-probabilities")
     judgements = tuple(_decode_judgement(judgement) for judgement in message.judgements)
-    verdict = Verdict(tokens, message.accepted, emission, judgements, logprobs)
-    draft, drafting = _decode_told(message.draft), _decode_timing(message.drafting)
-    return VerifyReply(message.round, message.base, verdict, _decode_timing(message.timing), draft, drafting)
+    return Verdict(tokens, message.accepted, emission, judgements, logprobs)
 
 
 def _encode_timing(timing: Timing) -> common_pb2.Timing:
@@ -154,41 +170,6 @@ def _encode_timing(timing: Timing) -> common_pb2.Timing:
 def _decode_timing(message: common_pb2.Timing) -> Timing:
     seconds = message.queue, message.forward, message.rules
     return Timing(message.forwards, *seconds, message.sessions, message.tokens, message.ahead)
-
-
-def _encode_plan(plan: DraftPlan) -> common_pb2.DraftPlan:
-    return common_pb2.DraftPlan(
-        max_candidates=plan.max_candidates,
-        entropy_threshold=plan.entropy_threshold,
-        coupled=plan.coupled,
-        worth=None if plan.worth is None else _encode_worth(plan.worth),
-    )
-
-
-def _decode_plan(message: common_pb2.DraftPlan) -> DraftPlan:
-    worth = _decode_worth(message.worth) if message.HasField("worth") else None
-    if math.isnan(message.entropy_threshold):
-        raise InvalidRequest("plan.entropy_threshold must be a number", "plan.entropy_threshold")
-    if worth is not None and message.max_candidates >= MAX_ROWS:
-        raise InvalidRequest(f"a plan that weighs costs has at most {MAX_ROWS - 1} candidates", "plan.max_candidates")
-    return DraftPlan(message.max_candidates, message.entropy_threshold, message.coupled, worth)
-
-
-def _encode_worth(worth: Worth) -> common_pb2.Worth:
-    costs = common_pb2.CostProfile(
-        version=worth.costs.version,
-        fixed=worth.costs.fixed,
-        draft=worth.costs.draft,
-        verify=worth.costs.verify,
-        commit=worth.costs.commit,
-    )
-    return common_pb2.Worth(acceptance=worth.acceptance, mean=worth.mean, rate=worth.rate, costs=costs)
-
-
-def _decode_worth(message: common_pb2.Worth) -> Worth:
-    costs = message.costs
-    profile = CostProfile(costs.version, costs.fixed, costs.draft, tuple(costs.verify), costs.commit)
-    return Worth(tuple(message.acceptance), message.mean, message.rate, profile)
 
 
 def _encode_context(context: ContextDelta) -> common_pb2.Context:

@@ -20,7 +20,7 @@ from adasd.core.messages import ContextDelta, Timing, VerifyRequest
 from adasd.core.verdicts import Verdict
 from adasd.runtime.engine import Engine
 from adasd.runtime.jobs import is_last
-from adasd.runtime.passes import Judged
+from adasd.runtime.passes import Planned
 
 MEMORY = 16
 """Rounds that a habit remembers."""
@@ -130,15 +130,20 @@ class InTurn:
             last=lambda verdict: is_last(question, verdict, self._engine.eos_ids),
         )
 
-    async def planned(self, question: VerifyRequest) -> tuple[Judged, Timing]:
-        """A block as the question's plan has it and its verdict, and where the time of that went. Raises InvalidDraft
+    async def planned(self, question: VerifyRequest) -> tuple[Planned, Timing]:
+        """Rounds as the question's plan and course have them, and where the time of judging went. Raises InvalidDraft
         and what `Engine.run` raises.
         """
         return await self._engine.run(
             lambda replica: replica.planned_steps(question),
             self._cancelled,
-            last=lambda judged: is_last(question, judged.verdict, self._engine.eos_ids),
+            last=lambda planned: self._over(question, planned),
         )
+
+    def _over(self, question: VerifyRequest, planned: Planned) -> bool:
+        course = question.course
+        reached = course is not None and question.context.base + planned.tokens >= course.limit
+        return reached or is_last(question, planned.rounds[-1].verdict, self._engine.eos_ids)
 
     def close(self) -> None:
         """The stream has ended."""
@@ -179,7 +184,7 @@ class RunAhead(InTurn):
             lambda verdict: is_last(question, verdict, self._engine.eos_ids),
         )
 
-    async def planned(self, question: VerifyRequest) -> tuple[Judged, Timing]:
+    async def planned(self, question: VerifyRequest) -> tuple[Planned, Timing]:
         begun, self._begun = self._begun, None
         self._learn(question)
         if begun is not None:

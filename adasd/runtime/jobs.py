@@ -7,22 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
-from adasd.core.adaptive import packed_posterior
+from adasd.core.adaptive import AcceptanceState, packed_posterior
 from adasd.core.density import Posterior
 from adasd.core.drafting import Block
 from adasd.core.draws import CounterDraws
 from adasd.core.errors import AdasdError, ContextLengthExceeded, GrammarFault, InvalidDraft, InvalidRequest
-from adasd.core.messages import ContextDelta, DraftRequest, ModelInfo, VerifyRequest
+from adasd.core.messages import ContextDelta, DraftRequest, Judged, ModelInfo, VerifyRequest
 from adasd.core.parts import first_part
 from adasd.core.processing import Processor
 from adasd.core.types import Draft, DraftPlan, SamplingParams
 from adasd.core.verdicts import Verdict
 from adasd.core.verification import verification
-from adasd.runtime.passes import Judged, Pass, Run, Steps, Taken
+from adasd.runtime.passes import Pass, Planned, Run, Steps, Taken
 from adasd.runtime.sessions import Sessions
 
 _NOTHING_JUDGED = Posterior()
+
+
+class Side(NamedTuple):
+    """One of two models beside each other."""
+
+    sessions: Sessions
+    info: ModelInfo
 
 
 def draft_steps(sessions: Sessions, info: ModelInfo, request: DraftRequest) -> Steps[Draft]:
@@ -58,19 +66,51 @@ def _draft(
     return block.draft()
 
 
-def planned_steps(
-    sessions: Sessions, info: ModelInfo, request: VerifyRequest, judged: Callable[[VerifyRequest], Steps[Verdict]]
-) -> Steps[Judged]:
-    """Draft as the request's plan has it, then have the block judged. sessions, info: of the draft model; the sessions
-    have been told the context. Raises InvalidDraft for whatever keeps the draft model from it.
+def planned_steps(beside: Side, target: Side, request: VerifyRequest, pace: tuple[float, ...] = ()) -> Steps[Planned]:
+    """Draft as the request's plan has it, judge the block, and go on so as its course has it: to the end of the text,
+    or to what cannot be answered, which the gateway learns by asking for it.
+
+    beside: the draft model. pace: as of `verify_steps`. Raises InvalidDraft for whatever keeps the draft model from the
+    first block.
     """
-    assert request.plan is not None, "somebody wants a block"
-    context, known = request.context, sessions.known(request.context.session)
+    check_biases(request.sampling, target.info)
+    session, plan, course, rounds = request.context.session, request.plan, request.course, list[Judged]()
+    known, state = target.sessions.learn(request.context), AcceptanceState.unpack(request.state)
+    while plan is not None and (plan.max_candidates or not rounds):
+        try:
+            judged = yield from _drafted_and_judged(beside, target, request, plan, known, state.posterior, pace)
+        except AdasdError:
+            if not rounds:
+                raise
+            break
+        rounds.append(judged)
+        known = target.sessions.grow(session, judged.verdict.tokens)
+        ended = at_end(judged.verdict, request.sampling, target.info.eos_ids)
+        if ended or course is None or len(rounds) == course.rounds:
+            break
+        state = state.after(*judged, verification(request.acceptance).labels)
+        plan = course.plan(state, len(known), len(known) - request.context.prompt_length)
+    return Planned(tuple(rounds))
+
+
+def _drafted_and_judged(
+    beside: Side,
+    target: Side,
+    request: VerifyRequest,
+    plan: DraftPlan,
+    known: Sequence[int],
+    posterior: Posterior,
+    pace: tuple[float, ...],
+) -> Steps[Judged]:
+    """One round after `known`."""
+    context = request.context
+    beside.sessions.follow(context.session, target.sessions)
     try:
-        draft = yield from _draft(sessions, info, context, request.sampling, request.plan, known)
+        draft = yield from _draft(*beside, context, request.sampling, plan, known)
     except AdasdError as error:
         raise InvalidDraft(f"the drafter beside: {error}") from error
-    return Judged(draft, (yield from judged(replace(request, draft=draft, plan=None))))
+    asked = replace(request, draft=draft, plan=None, course=None)
+    return Judged(draft, (yield from _judge(*target, asked, known, posterior, 1, pace)))
 
 
 def verify_steps(
@@ -91,8 +131,9 @@ def verify_steps(
     known = sessions.learn(request.context)
     alone = len(request.draft) > 0 and request.rounds == 1
     if alone:
-        return (yield from _judge(sessions, info, request, known, 1, pace))
-    verdict = yield from _judge(sessions, info, request, known, _rounds_left(request, 0, passes()))
+        return (yield from _judge(sessions, info, request, known, _posterior(request), 1, pace))
+    rounds = _rounds_left(request, 0, passes())
+    verdict = yield from _judge(sessions, info, request, known, _posterior(request), rounds)
     fresh, plain = verdict, replace(request, draft=Draft())
     while True:
         known = sessions.grow(request.context.session, fresh.tokens)
@@ -100,7 +141,8 @@ def verify_steps(
         if full or at_end(verdict, request.sampling, info.eos_ids):
             return verdict
         try:
-            fresh = yield from _judge(sessions, info, plain, known, _rounds_left(request, verdict.rounds, passes()))
+            rounds = _rounds_left(request, verdict.rounds, passes())
+            fresh = yield from _judge(sessions, info, plain, known, _NOTHING_JUDGED, rounds)
         except AdasdError:
             return verdict
         verdict = verdict.then(fresh)
@@ -126,15 +168,16 @@ def _judge(
     info: ModelInfo,
     request: VerifyRequest,
     known: Sequence[int],
+    posterior: Posterior,
     rounds: int,
     pace: tuple[float, ...] = (),
 ) -> Steps[Verdict]:
     """One block: a pass over what the KV lacks and the candidates, or two, then the acceptance rule.
 
-    rounds: that may be taken at once where there are no candidates.
+    posterior: by which candidates are judged. rounds: that may be taken at once where there are none.
     """
     session, sampling, draft = request.context.session, request.sampling, request.draft
-    method, posterior, draws = verification(request.acceptance), _posterior(request), _draws(sampling)
+    method, draws = verification(request.acceptance), _draws(sampling)
     check_length([*known, *draft.ids], info)
     processor, run = _processor(sessions, request.context, sampling, known), _run(info, request, known, rounds)
     verdict: Verdict | None = None

@@ -9,10 +9,9 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from adasd.core.drafting import Block
 from adasd.core.draws import CounterDraws
-from adasd.core.messages import Timing
+from adasd.core.messages import Judged, Timing
 from adasd.core.processing import Edits
-from adasd.core.types import Draft, SamplingParams
-from adasd.core.verdicts import Verdict
+from adasd.core.types import SamplingParams
 from adasd.runtime.options import Role
 
 T = TypeVar("T")
@@ -55,12 +54,31 @@ class Pass:
 Steps = Generator[Pass, Any, T]
 
 
-class Judged(NamedTuple):
-    """A block, what stands of it, and where the time of drafting it went."""
+class Planned(NamedTuple):
+    """Rounds one after another, and where the time of drafting their blocks went."""
 
-    draft: Draft
-    verdict: Verdict
+    rounds: tuple[Judged, ...]
     drafting: Timing = Timing()
+
+    @property
+    def tokens(self) -> int:
+        """That stand, of all of them."""
+        return sum(len(judged.verdict.tokens) for judged in self.rounds)
+
+
+@dataclass(slots=True)
+class _Account:
+    """Of a job's time with one model, as `Timing` has it."""
+
+    forwards: int = 0
+    queue: float = 0.0
+    forward: float = 0.0
+    rules: float = 0.0
+    sessions: int = 0
+    tokens: int = 0
+
+    def closed(self) -> Timing:
+        return Timing(self.forwards, self.queue, self.forward, self.rules, self.sessions, self.tokens)
 
 
 def never() -> bool:
@@ -82,24 +100,20 @@ class Job(Generic[T]):
     ) -> None:
         self._steps, self._done, self.cancelled = steps, done, cancelled
         self.next: Pass | None = None
-        self._drafting = Timing()
-        self._account_anew()
-
-    def _account_anew(self) -> None:
-        self._forwards = self._sessions = self._tokens = 0
-        self._queue = self._forward = self._rules = 0.0
+        self._account, self._other = _Account(), _Account()
 
     def count(self, queue: float, forward: float, sessions: int, tokens: int) -> None:
         """It took part in a pass with so many sessions and tokens, its own included; seconds before it and in it."""
-        self._forwards += 1
-        self._queue += queue
-        self._forward += forward
-        self._sessions += sessions
-        self._tokens += tokens
+        account = self._account
+        account.forwards += 1
+        account.queue += queue
+        account.forward += forward
+        account.sessions += sessions
+        account.tokens += tokens
 
     def spent(self, rules: float) -> None:
         """Seconds of sampling or judging."""
-        self._rules += rules
+        self._account.rules += rules
 
     def advance(self, outcome: Any) -> bool:
         """Hand over what came of the last pass (None at first); whether the job wants another."""
@@ -121,15 +135,12 @@ class Job(Generic[T]):
     def finish(self, result: T | BaseException) -> None:
         """End the job with this."""
         self._steps.close()
-        if isinstance(result, Judged):
-            result = cast(T, result._replace(drafting=self._drafting))
-        self._done(result, self._timing)
+        if isinstance(result, Planned):
+            if self.next is not None and self.next.side == "draft":  # a block that nothing came of
+                self.move()
+            result = cast(T, result._replace(drafting=self._other.closed()))
+        self._done(result, self._account.closed())
 
     def move(self) -> None:
-        """Its next pass is another model's: what comes is accounted for by itself."""
-        self._drafting = self._timing
-        self._account_anew()
-
-    @property
-    def _timing(self) -> Timing:
-        return Timing(self._forwards, self._queue, self._forward, self._rules, self._sessions, self._tokens)
+        """Its next pass is the other model's, which has an account of its own."""
+        self._account, self._other = self._other, self._account

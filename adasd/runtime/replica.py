@@ -16,11 +16,11 @@ from adasd.core.verdicts import Verdict
 from adasd.runtime.base import CausalRuntime
 from adasd.runtime.batching import Batcher, Rows, Schedule
 from adasd.runtime.cores import SharedCores
-from adasd.runtime.jobs import draft_steps, planned_steps, verify_steps
+from adasd.runtime.jobs import Side, draft_steps, planned_steps, verify_steps
 from adasd.runtime.options import Role
 from adasd.runtime.pace import pace
 from adasd.runtime.pairing import PairBatcher
-from adasd.runtime.passes import Job, Judged, Steps, never
+from adasd.runtime.passes import Job, Planned, Steps, never
 from adasd.runtime.sessions import Sessions
 
 L = TypeVar("L", bound=Rows)
@@ -84,13 +84,14 @@ class Replica(Generic[L]):
             return self._beside.draft_steps(request)
         return draft_steps(self._sessions, self.info(), request)
 
-    def planned_steps(self, request: VerifyRequest) -> Steps[Judged]:
-        """A block of the draft model beside and its verdict, for the batcher. Raises SessionNotFound."""
+    def planned_steps(self, request: VerifyRequest) -> Steps[Planned]:
+        """Blocks of the draft model beside and their verdicts, for the batcher."""
         assert self._beside is not None, "there is a draft model"
-        self._sessions.learn(request.context)
-        sessions = self._beside._sessions
-        sessions.follow(request.context.session, self._sessions)
-        return (yield from planned_steps(sessions, self._beside.info(), request, self.verify_steps))
+        return planned_steps(self._beside._side, self._side, request, self._pace)
+
+    @property
+    def _side(self) -> Side:
+        return Side(self._sessions, self.info())
 
     def verify_steps(self, request: VerifyRequest) -> Steps[Verdict]:
         """A verdict, for the batcher."""

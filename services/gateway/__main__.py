@@ -103,7 +103,7 @@ async def serve(settings: GatewaySettings, metrics: GatewayMetrics, tracing: Tra
         logger.warning("no API keys are set and %s is not a loopback address: anybody may use this", settings.host)
     runs = RunLength(settings.rounds_at_once)
     costs = LiveCosts(load_profile(settings.cost_profile), settings.shared_cores, runs)
-    metrics.watch_runs(runs)
+    metrics.watch_runs(runs.plain)
     text = await asyncio.to_thread(ChatText.load, settings.tokenizer, settings.chat_template, settings.tool_parser)
     metrics.describe({"model": settings.names[0], "stopping": settings.stopping, "acceptance": settings.acceptance})
     async with AsyncExitStack() as stack:

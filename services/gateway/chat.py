@@ -115,7 +115,7 @@ class Answer(Response):
             choice.begun = True
             if (beginning := choice.writer.beginning()) is not None:
                 await self._event(reply, self._completion.chunk(beginning), choice.telling.beginning)
-        traced = choice.session.presentation.trace and passage.step is not None
+        traced = choice.session.presentation.trace and passage.rounds is not None
         parts = passage.parts
         if not parts and (traced or (passage.end is not None and choice.entries)):
             parts = ((Part(), passage.position),)

@@ -106,7 +106,7 @@ class Completion:
     def part_chunk(self, choice: Choice, part: Part, passage: Passage | None) -> Body:
         """What a choice goes on with. passage: whose last part it is, if it is the last of one."""
         chunk = self.chunk(choice.writer.piece(part, choice.taken()))
-        if self._presentation.trace and passage is not None and passage.step is not None:
+        if self._presentation.trace and passage is not None and passage.rounds is not None:
             chunk["adasd"] = _trace(passage, choice.telling.times)
         return chunk
 
@@ -149,7 +149,7 @@ class Completion:
 
 
 def _trace(passage: Passage, times: RoundTimes) -> Body:
-    assert passage.step is not None, "only what is decoded here has times"
-    verdict, pieces = passage.step.verdict, passage.pieces
-    marks = {"accepted": verdict.accepted, "tokens": len(pieces), "pieces": pieces}
-    return {**marks, "drafted": len(passage.step.draft), "timing": times.as_dict()}
+    rounds, pieces = passage.rounds, passage.pieces
+    assert rounds is not None, "only what is decoded here has times"
+    marks = {"rounds": rounds.count, "drafted": rounds.drafted, "accepted": rounds.accepted}
+    return {**marks, "tokens": len(pieces), "pieces": pieces, "timing": times.as_dict()}

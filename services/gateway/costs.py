@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -163,6 +163,16 @@ class RoundWatch:
         """An empty block says nothing: perhaps nobody answered."""
         if candidates:
             self._drafted = (seconds, timing, candidates)
+
+    def judged(self, seconds: float, drafting: Timing, timing: Timing, blocks: Sequence[int]) -> None:
+        """Rounds are there that one message brought, whose blocks, of so many candidates, the drafter beside the
+        verifier had `drafting` for; all else took `seconds`. The average of them is put down.
+        """
+        rounds = len(blocks)
+        self._costs.runs.judged(seconds, drafting, timing, rounds)
+        candidates, drafting = round(sum(blocks) / rounds), drafting.part(rounds)
+        self.drafted(drafting.whole, drafting, candidates)
+        self.verified(seconds / rounds, timing.part(rounds), candidates)
 
     def verified(self, seconds: float, timing: Timing, candidates: int, rounds: int = 1) -> None:
         """The round's verdict is there, or that of so many. What follows, the next block does not wait for."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.context import Context
-from adasd.core.messages import Timing
+from adasd.core.course import Course
+from adasd.core.messages import Judged, Timing
 from adasd.core.types import Draft, DraftPlan
 from adasd.core.verdicts import Verdict
 
@@ -50,9 +52,10 @@ class Verifier(Protocol):
     def drafts(self) -> bool: ...
 
     async def draft(
-        self, context: Context, plan: DraftPlan, state: AcceptanceState, round_number: int
-    ) -> tuple[Draft, Verdict]:
-        """A block of the drafter beside, without its rows, and what stands of it.
+        self, context: Context, plan: DraftPlan, state: AcceptanceState, round_number: int, course: Course | None = None
+    ) -> Sequence[Judged]:
+        """A block of the drafter beside, without its rows, and what stands of it; with a course further ones, if need
+        be fewer than it says.
 
         Raises InvalidDraft if it gives none, and what `verify` raises.
         """

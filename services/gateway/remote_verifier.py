@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.context import Context
+from adasd.core.course import Course
 from adasd.core.errors import AdasdError, DeadlineExceeded, InvalidDraft, SessionNotFound
-from adasd.core.messages import ContextDelta, NextRound, Timing, VerifyReply, VerifyRequest
+from adasd.core.messages import ContextDelta, Judged, NextRound, Timing, VerifyReply, VerifyRequest
 from adasd.core.types import Draft, DraftPlan, SamplingParams
 from adasd.core.verdicts import Verdict
 from adasd.core.verification import judging
@@ -93,8 +94,8 @@ class RemoteVerifier:
         return verdict
 
     async def draft(
-        self, context: Context, plan: DraftPlan, state: AcceptanceState, round_number: int
-    ) -> tuple[Draft, Verdict]:
+        self, context: Context, plan: DraftPlan, state: AcceptanceState, round_number: int, course: Course | None = None
+    ) -> Sequence[Judged]:
         """Raises InvalidDraft where the drafter beside gives no block, and what `verify` raises."""
         packed, expected = state.pack(), self._expected() if self._in_parts else None
 
@@ -102,24 +103,29 @@ class RemoteVerifier:
             if not self.drafts:  # the stream has moved
                 raise InvalidDraft("no drafter is beside this verifier")
             asked = self._sampling, Draft(), self._acceptance, packed, round_number, self._top_logprobs
-            return VerifyRequest(delta, *asked, self._next_round(context.base, 1), 1, expected, plan)
+            return VerifyRequest(delta, *asked, self._next_round(context.base, 1), 1, expected, plan, course)
 
         try:
             reply = await self._reply(context, round_number, question)
-            self._check(plan, reply)
+            self._check(plan, course, reply)
         except InvalidDraft as error:
             self._beside_again = time.monotonic() + self._options.drafter_backoff
             self._client.failed(error)
             raise
         self.drafting = reply.drafting
-        self._count(reply.verdict)
-        return reply.draft, reply.verdict
+        for judged in reply.judged:
+            self._count(judged.verdict)
+        return reply.judged
 
-    def _check(self, plan: DraftPlan, reply: VerifyReply) -> None:
-        """Raises InvalidDraft for another block than was asked for."""
-        length, judged = len(reply.draft), len(reply.verdict.judgements)
-        if length > plan.max_candidates or judged > length:
-            raise InvalidDraft(f"{length} candidates, {judged} judged, {plan.max_candidates} asked for at most")
+    def _check(self, plan: DraftPlan, course: Course | None, reply: VerifyReply) -> None:
+        """Raises InvalidDraft for other blocks than were asked for."""
+        rounds = course.rounds if course else 1
+        if len(reply.judged) > rounds:
+            raise InvalidDraft(f"{len(reply.judged)} rounds, {rounds} asked for at most")
+        for draft, verdict in reply.judged:
+            judged = len(verdict.judgements)
+            if len(draft) > plan.max_candidates or judged > len(draft):
+                raise InvalidDraft(f"{len(draft)} candidates, {judged} judged, {plan.max_candidates} asked for at most")
 
     async def _reply(
         self, context: Context, round_number: int, question: Callable[[ContextDelta], VerifyRequest]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from adasd.core.copying import copying_for
-from adasd.core.decoding import Controller, one_by_one
+from adasd.core.decoding import Controller, OneByOne, Runs
 from adasd.core.marginal import Marginal
 from adasd.core.messages import NextRound
 from adasd.core.stopping import Off, StoppingRule
@@ -65,7 +64,7 @@ class GenerationRequest:
         """Whether long blocks may be read in two parts: a rule that weighs costs has weighed them as read in one."""
         return not isinstance(self.stopping, Marginal)
 
-    def controller(self, runs: Callable[[bool], int] = one_by_one) -> Controller:
+    def controller(self, runs: Runs | None = None) -> Controller:
         """How far each round may draft. runs: as of `Controller`."""
         copying = copying_for(self.stopping, self.eos_ids, self.copying)
-        return Controller(self.stopping, verification(self.acceptance), self.limit, copying, runs)
+        return Controller(self.stopping, verification(self.acceptance), self.limit, copying, runs or OneByOne())

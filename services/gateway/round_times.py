@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field
 from types import TracebackType
 from typing import Any, Literal
 
-from adasd.core.decoding import Round
 from adasd.core.messages import Timing
+from services.gateway.rounds import Rounds
 
 TimedStep = Literal["create", "draft", "verify", "commit"]
 
@@ -87,9 +87,9 @@ class RoundTimes:
         if replayed or self._first is None:
             self._first = OneRound(self._now())
 
-    def committed(self, step: Round) -> None:
-        """A round has come to its end and is told."""
-        self.told = self._under_way.pop(step.number)
+    def committed(self, rounds: Rounds) -> None:
+        """Rounds, which count as one here, have come to their end and are told."""
+        self.told = self._under_way.pop(rounds.number)
 
     def step(self, name: TimedStep, number: int | None = None, rounds: int = 1) -> AbstractContextManager[StepTimes]:
         """Time a step that succeeds. number: of its round; None before there is one. rounds: asked for at once."""

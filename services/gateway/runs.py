@@ -1,4 +1,4 @@
-"""How many rounds a session takes at once, only the first perhaps with candidates, and what it costs not to.
+"""How many rounds a session takes at once, and what it costs not to.
 
 A message costs the same for one round as for several.
 """
@@ -22,53 +22,75 @@ ROUNDS = 128
 """Of all sessions, of which the share of those in runs is known."""
 
 
+class _Pace:
+    """Seconds of a round's passes, and of its message beside them."""
+
+    def __init__(self) -> None:
+        self.message, self.round = Average(), Average()
+
+    def add(self, message: float, round_: float) -> None:
+        self.message, self.round = self.message.add(message, HORIZON), self.round.add(round_, HORIZON)
+
+    def length(self) -> int:
+        """As many rounds as the message calls for, as few as a reader would have; one as long as nothing is known."""
+        if not self.round.value:
+            return 1
+        wanted = self.message.value / (SHARE * self.round.value)
+        bound = min(MOST, BURST_SECONDS / self.round.value)
+        length = 1
+        while length < wanted and 2 * length <= bound:
+            length *= 2
+        return length
+
+
 class RunLength:
     """As long as the messages of this process call for, as short as a reader would have it; a power of two, so that
-    runs of different lengths end together too.
+    runs of different lengths end together too. `adasd.core.decoding.Runs`.
 
     stated: the number where an operator states it; None where it is found out.
     """
 
     def __init__(self, stated: int | None = None) -> None:
         self._stated = stated
-        self._message, self._pass, self._company = Average(), Average(), Average()
+        self._plain, self._drafted, self._company = _Pace(), _Pace(), Average()
         self._in_runs = 0.0
 
-    def __call__(self, foreseen: bool = False) -> int:
-        """How many rounds to ask for. foreseen: the text may soon be copied on from, which only a run's first one can;
-        a session by itself takes its rounds singly for that, and nobody else does.
+    def plain(self, foreseen: bool = False) -> int:
+        """How many rounds to ask for, of which the first may have candidates. foreseen: the text may soon be copied on
+        from, which only a run's first one can; a session by itself takes its rounds singly for that, nobody else does.
         """
-        return 1 if foreseen and self._company.value < ALONE else self._length()
+        alone = foreseen and self._company.value < ALONE
+        return 1 if alone else self._stated or self._plain.length()
+
+    def drafted(self) -> int:
+        """How many rounds to ask for that all have candidates."""
+        return self._stated or self._drafted.length()
 
     def apart(self) -> float:
         """Seconds that a message costs which comes while others are in a run: its session misses a pass of theirs, or
         that waits for it. By how many rounds are taken in runs; nothing for a session by itself.
         """
         others = min(1.0, max(0.0, self._company.value - 1.0))
-        return self._in_runs * others * self._pass.value
-
-    def _length(self) -> int:
-        if self._stated is not None:
-            return self._stated
-        if not self._pass.value:
-            return 1
-        wanted = self._message.value / (SHARE * self._pass.value)
-        bound = min(MOST, BURST_SECONDS / self._pass.value)
-        length = 1
-        while length < wanted and 2 * length <= bound:
-            length *= 2
-        return length
+        return self._in_runs * others * self._plain.round.value
 
     def answered(self, seconds: float, timing: Timing, rounds: int, candidates: int = 0) -> None:
         """So many rounds were, after so long. Where they were begun before they were asked for and went on when they
         were, the model did not wait for the message.
         """
-        kept = (1.0 - 1.0 / ROUNDS) ** rounds
-        self._in_runs = kept * self._in_runs + (1.0 - kept) * (rounds > 1)
+        self._count(rounds)
         if candidates or not timing.forwards:
             return
         hidden = 0.0 < timing.ahead < timing.whole
         message = 0.0 if hidden else max(0.0, seconds - timing.whole + timing.ahead)
-        self._message = self._message.add(message, HORIZON)
-        self._pass = self._pass.add(timing.forward / timing.forwards, HORIZON)
+        self._plain.add(message, timing.forward / timing.forwards)
         self._company = self._company.add(timing.sessions / timing.forwards, LOAD_HORIZON)
+
+    def judged(self, seconds: float, drafting: Timing, timing: Timing, rounds: int) -> None:
+        """So many rounds were, with candidates of the drafter beside the verifier, that long after it had drafted."""
+        if timing.forwards:
+            self._drafted.add(max(0.0, seconds - timing.whole), (drafting.whole + timing.whole) / rounds)
+            self._company = self._company.add(timing.sessions / timing.forwards, LOAD_HORIZON)
+
+    def _count(self, rounds: int) -> None:
+        kept = (1.0 - 1.0 / ROUNDS) ** rounds
+        self._in_runs = kept * self._in_runs + (1.0 - kept) * (rounds > 1)

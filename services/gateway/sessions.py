@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, TypeVar, cast
 
 from adasd.core.adaptive import AcceptanceState
-from adasd.core.decoding import Controller, one_by_one
+from adasd.core.decoding import Controller, Runs
 from adasd.core.errors import Conflict
 from adasd.core.grammar import Grammar
 from adasd.core.messages import ModelInfo
@@ -87,9 +87,9 @@ class Session:
         """Whether it may begin with what other sessions found: not where its text depends on that and is seeded."""
         return self.cost_profile is None
 
-    def controller(self, runs: Callable[[bool], int]) -> Controller:
+    def controller(self, runs: Runs) -> Controller:
         """How far each round may draft. runs: as of `Controller`; heeded where no text could depend on it."""
-        return self.generation.controller(runs if self.learns_from_others else one_by_one)
+        return self.generation.controller(runs if self.learns_from_others else None)
 
     @classmethod
     def of_request(

@@ -16,6 +16,7 @@ from services.gateway.engine import Engine, Held
 from services.gateway.errors import Unavailable
 from services.gateway.generation import generate
 from services.gateway.lease import RENEWALS, Lease
+from services.gateway.rounds import Rounds
 from services.gateway.sessions import Session, SessionIncompatible, restored
 from services.gateway.timing import TimedDrafter, TimedStore, TimedVerifier
 from services.gateway.transcript import Passage, Position, Transcript
@@ -138,16 +139,21 @@ class Telling:
                 TimedStore(self._lease, engine.metrics, self.times),
                 held.ownership,
             )
-            async for step in await stack.enter_async_context(aclosing(steps)):
-                engine.metrics.round(step, self.session.rules)
-                engine.costs.digest()
-                if self.session.learns_from_others:
-                    engine.lessons.add(self.session.id, step)
-                self.times.committed(step)
-                ended = step.state.finish_reason is not None
-                yield transcript.take(step, step.state if ended else None)
+            async for rounds in await stack.enter_async_context(aclosing(steps)):
+                self._count(rounds)
+                self.times.committed(rounds)
+                ended = rounds.state.finish_reason is not None
+                yield transcript.take(rounds, rounds.state if ended else None)
                 if not ended:
                     self._go_on()
+
+    def _count(self, rounds: Rounds) -> None:
+        engine, session = self._engine, self.session
+        for step in rounds.each:
+            engine.metrics.round(step, session.rules)
+            if session.learns_from_others:
+                engine.lessons.add(session.id, step)
+        engine.costs.digest()
 
     def _go_on(self) -> None:
         if self._handing_over.is_set():

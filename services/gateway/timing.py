@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.context import Context
-from adasd.core.messages import Timing
+from adasd.core.course import Course
+from adasd.core.messages import Judged, Timing
 from adasd.core.types import Draft, DraftPlan
 from adasd.core.verdicts import Verdict
 from adasd.state.base import Commit, Committing
@@ -66,18 +68,17 @@ class TimedVerifier:
         return self.inner.drafts
 
     async def draft(
-        self, context: Context, plan: DraftPlan, state: AcceptanceState, round_number: int
-    ) -> tuple[Draft, Verdict]:
-        with self.times.step("verify", round_number) as step:
-            draft, verdict = await self.inner.draft(context, plan, state, round_number)
+        self, context: Context, plan: DraftPlan, state: AcceptanceState, round_number: int, course: Course | None = None
+    ) -> Sequence[Judged]:
+        with self.times.step("verify", round_number, course.rounds if course else 1) as step:
+            judged = await self.inner.draft(context, plan, state, round_number, course)
             step.told = self.inner.timing
         drafting = self.inner.drafting
         self.times.parted(round_number, step, drafting)
         self.metrics.took("draft", drafting.whole)
         self.metrics.took("verify", step.seconds)
-        self.watch.drafted(drafting.whole, drafting, len(draft))
-        self.watch.verified(step.seconds, self.inner.timing, len(draft))
-        return draft, verdict
+        self.watch.judged(step.seconds, drafting, self.inner.timing, [len(draft) for draft, _ in judged])
+        return judged
 
     async def verify(
         self, context: Context, draft: Draft, state: AcceptanceState, round_number: int, rounds: int = 1

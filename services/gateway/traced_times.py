@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from adasd.core.decoding import Round
 from services.gateway.round_times import RoundTimes, StepTimes, TimedStep
+from services.gateway.rounds import Rounds
 from services.gateway.sessions import Kind, Session
 from services.gateway.traces import script_call
 from services.tracing import NO_SPAN, TRACEPARENT, Attributes, Span, Tracing, figures, shown
@@ -63,14 +63,14 @@ class TracedTimes(RoundTimes):
                 yield step
             span.note(_figures(step))
 
-    def committed(self, step: Round) -> None:
-        super().committed(step)
-        self._add(step)
-        span = self._rounds.pop(step.number, NO_SPAN)
-        span.note(_outcome(step))
+    def committed(self, rounds: Rounds) -> None:
+        super().committed(rounds)
+        self._add(rounds)
+        span = self._rounds.pop(rounds.number, NO_SPAN)
+        span.note(_outcome(rounds))
         span.end()
-        if step.state.finish_reason is not None:
-            self._answer.note({"gen_ai.response.finish_reasons": (step.state.finish_reason,)})
+        if rounds.state.finish_reason is not None:
+            self._answer.note({"gen_ai.response.finish_reasons": (rounds.state.finish_reason,)})
 
     def _span(self, name: TimedStep, number: int | None, rounds: int) -> Span:
         if number is None:
@@ -86,14 +86,14 @@ class TracedTimes(RoundTimes):
             return self._tracing.span(*script_call(name), self._rounds[number])
         return self._tracing.span(name, parent=self._rounds[number])
 
-    def _add(self, step: Round) -> None:
-        if step.number == self._begun:
+    def _add(self, rounds: Rounds) -> None:
+        if rounds.number == self._begun:
             self._answer.note({"adasd.first_round_seconds": self._now()})
         totals = self._totals
-        totals["adasd.rounds"] += step.verdict.rounds
-        totals["adasd.candidates"] += len(step.draft)
-        totals["adasd.accepted"] += step.verdict.accepted
-        totals["gen_ai.usage.output_tokens"] += len(step.verdict.tokens)
+        totals["adasd.rounds"] += rounds.count
+        totals["adasd.candidates"] += rounds.drafted
+        totals["adasd.accepted"] += rounds.accepted
+        totals["gen_ai.usage.output_tokens"] += len(rounds.tokens)
         for each in self.told.steps:
             totals[f"adasd.{each.step}_seconds"] += each.seconds
             if each.told is not None:
@@ -119,13 +119,13 @@ def _asked(session: Session, operation: str) -> Attributes:
     }
 
 
-def _outcome(step: Round) -> Attributes:
+def _outcome(rounds: Rounds) -> Attributes:
     return {
-        "adasd.round": step.number,
-        "adasd.decision": step.plan.decision,
-        "adasd.candidates": len(step.draft),
-        "adasd.accepted": step.verdict.accepted,
-        "adasd.tokens": len(step.verdict.tokens),
+        "adasd.round": rounds.number,
+        "adasd.decision": rounds.each[0].plan.decision,
+        "adasd.candidates": rounds.drafted,
+        "adasd.accepted": rounds.accepted,
+        "adasd.tokens": len(rounds.tokens),
     }
 
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from adasd.core.context import Context, context_hash
-from adasd.core.decoding import Round
 from adasd.core.errors import InvalidRequest
 from adasd.core.progress import GenerationState
 from adasd.core.verdicts import TokenLogprobs
@@ -15,6 +14,7 @@ from services.gateway.call_boundary import boundary_of
 from services.gateway.detokenizer import Detokenizer
 from services.gateway.parts import Part
 from services.gateway.request import GenerationRequest
+from services.gateway.rounds import Rounds
 from services.gateway.sessions import SessionIncompatible
 
 DIGEST_CHARACTERS = 16
@@ -67,7 +67,7 @@ class Passage:
     """What a client is told at once. position: at its end.
 
     pieces: one a token, of the tokens the client has not had. parts: what it is told of them, each with the place after
-    it. step: how this gateway decoded them; None where it only read them from the record. end: the state behind the
+    it. rounds: how this gateway decoded them; None where it only read them from the record. end: the state behind the
     text, where the text ends, for the reason `finish`. tokens, logprobs: the ids behind `pieces`, and what the target
     says of each, if that was asked for.
     """
@@ -75,7 +75,7 @@ class Passage:
     position: Position
     pieces: tuple[str, ...]
     parts: tuple[tuple[Part, Position], ...] = ()
-    step: Round | None = None
+    rounds: Rounds | None = None
     end: GenerationState | None = None
     finish: str | None = None
     tokens: tuple[int, ...] = ()
@@ -128,7 +128,7 @@ class Transcript:
             raise SessionIncompatible("the record goes on after the end of its text: this gateway reads it differently")
         self.context.extend(tokens)
 
-    def take(self, step: Round | None = None, end: GenerationState | None = None) -> Passage:
+    def take(self, rounds: Rounds | None = None, end: GenerationState | None = None) -> Passage:
         """What the client is to be told now. Raises SessionIncompatible if what it has is not what was committed."""
         pieces, begin, shown = self.boundary.take_pieces(), self._taken, self._shown
         parts = _numbered(self.boundary.take_parts(pieces), begin)
@@ -140,14 +140,14 @@ class Transcript:
         elif shown is not None:
             if end is not None:
                 raise SessionIncompatible("the text ends before what was shown of it")
-            pieces, parts, step = (), [], None
-        tokens, logprobs = self._entries(len(pieces), step) if self._with_logprobs else ((), ())
+            pieces, parts, rounds = (), [], None
+        tokens, logprobs = self._entries(len(pieces), rounds) if self._with_logprobs else ((), ())
         reason, position = end.finish_reason if end is not None else None, Position.of(self.context)
         return Passage(
             position,
             pieces,
             self._placed(parts, position),
-            step,
+            rounds,
             end,
             self.boundary.told_reason(reason) if reason is not None else None,
             tokens,
@@ -169,9 +169,9 @@ class Transcript:
         ids = self.context.ids[: self.context.prompt_length + entry.token]
         return Position(entry.token, _digest(context_hash(ids)), None if entry.last else entry.number)
 
-    def _entries(self, count: int, step: Round | None) -> tuple[tuple[int, ...], tuple[TokenLogprobs, ...]]:
+    def _entries(self, count: int, rounds: Rounds | None) -> tuple[tuple[int, ...], tuple[TokenLogprobs, ...]]:
         """The last tokens and their log-probabilities. Raises SessionIncompatible where nobody knows these any more."""
-        logprobs = step.verdict.logprobs if step is not None else ()
+        logprobs = rounds.logprobs if rounds is not None else ()
         if count > len(logprobs):
             raise SessionIncompatible("the log-probabilities of this answer are not stored: it cannot be told again")
         begin = len(logprobs) - count

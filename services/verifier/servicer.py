@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from functools import partial
 
+from adasd.core.adaptive import AcceptanceState
 from adasd.core.errors import InvalidDraft
-from adasd.core.messages import ModelInfo, VerifyReply, VerifyRequest
+from adasd.core.messages import Judged, ModelInfo, VerifyReply, VerifyRequest
 from adasd.core.types import Draft
 from adasd.core.verification import verification
 from adasd.runtime.ahead import Habit, InTurn, RunAhead
@@ -76,14 +77,15 @@ class VerifyGeneration:
         return VerifyReply(request.round_number, request.context.base, verdict, timing)
 
     async def _planned(self, request: VerifyRequest, beside: ReplicaHost) -> VerifyReply:
-        """Drafted and judged. The rows stay here: they are for who judges."""
+        """Drafted and judged."""
         ask = partial(self._asking.planned, request)
-        (draft, verdict, drafting), timing = await self._generation.ask(request.context.session, ask)
-        for each in (beside, self._host):
-            each.metrics.answered(len(draft))
+        (rounds, drafting), timing = await self._generation.ask(request.context.session, ask)
+        for judged in rounds:
+            for each in (beside, self._host):
+                each.metrics.answered(len(judged.draft))
         beside.metrics.took(drafting)
-        told = Draft(draft.ids, draft.entropies)
-        return VerifyReply(request.round_number, request.context.base, verdict, timing, told, drafting)
+        (draft, verdict), *further = map(_told, rounds)
+        return VerifyReply(request.round_number, request.context.base, verdict, timing, draft, drafting, tuple(further))
 
     def _check(self, request: VerifyRequest) -> None:
         vocabulary = self._host.info().vocabulary
@@ -93,5 +95,13 @@ class VerifyGeneration:
             check_candidates(request.plan.max_candidates, self._max_candidates)
             if self._beside is None:
                 raise InvalidDraft("there is no drafter beside this verifier")
+        if request.course is not None:
+            longest = request.course.plan(AcceptanceState(), request.context.base).max_candidates
+            check_candidates(longest, self._max_candidates)
         verification(request.acceptance)
         check_state(request.state)
+
+
+def _told(judged: Judged) -> Judged:
+    """Without its rows: they are for who judges."""
+    return judged._replace(draft=Draft(judged.draft.ids, judged.draft.entropies))

@@ -11,7 +11,7 @@ from adasd.core.adaptive import AcceptanceState
 from adasd.core.context import Context
 from adasd.core.copying import Copying, copying_for
 from adasd.core.costs import CostProfile, paced
-from adasd.core.decoding import Controller, copied
+from adasd.core.decoding import Controller, OneByOne, copied
 from adasd.core.foresight import Foresight
 from adasd.core.marginal import Marginal
 from adasd.core.metering import PACED_SURCHARGE, SHARED_SURCHARGE, CostMeter, Observation
@@ -26,6 +26,16 @@ DEAR = CostProfile("tests", fixed=3.0, draft=1.0, verify=tuple(1.0 + 0.05 * row 
 """A drafter that never pays; longer passes that hardly cost."""
 CHEAP = replace(DEAR, fixed=0.0, draft=0.01)
 REPEATING = Context([1, 2, 3, 4, 5, 6, 9, 1, 2, 3])
+
+
+class Several(OneByOne):
+    """Runs of so many rounds. otherwise: where the text's end is new."""
+
+    def __init__(self, foreseen: int, otherwise: int | None = None) -> None:
+        self._foreseen, self._otherwise = foreseen, otherwise or foreseen
+
+    def plain(self, foreseen: bool) -> int:
+        return self._foreseen if foreseen else self._otherwise
 
 
 def state(mean: float = 0.5, foresight: Foresight | None = None) -> AcceptanceState:
@@ -76,7 +86,7 @@ CROWDED = replace(DEAR, copied=tuple(1.0 + 0.05 * row + 2.5 * (row > 0) for row 
 def test_a_block_that_is_not_worth_its_message_begins_a_run() -> None:
     alone = plan(CROWDED, state())
     assert (alone.decision, alone.rounds) == ("off", 1)
-    joined = plan(CROWDED, state(), runs=lambda foreseen: 4 if foreseen else 9)
+    joined = plan(CROWDED, state(), runs=Several(4, 9))
     assert (joined.decision, joined.max_candidates, joined.rounds) == ("copy", 2, 4)
     assert (joined.foreseen, joined.worth) == (alone.foreseen, alone.worth)
 
@@ -87,19 +97,19 @@ def test_a_block_that_is_worth_a_message_every_time_waits_for_no_run() -> None:
         certain = certain.after(Foreseen((4, 5, 6, 9), 3), [4, 5, 6, 9])
     for surcharge, rounds in ((0.2, 1), (1.5, 4)):
         dearer = replace(DEAR, copied=(1.0, *(seconds + surcharge for seconds in DEAR.verify[1:])), joined=DEAR.verify)
-        chosen = plan(dearer, state(foresight=certain), runs=lambda _: 4)
+        chosen = plan(dearer, state(foresight=certain), runs=Several(4))
         assert (chosen.decision, chosen.rounds) == ("copy", rounds)
 
 
 def test_a_run_that_a_block_begins_ends_with_the_text() -> None:
     for limit, candidates, rounds in ((13, 0, 3), (14, 2, 2), (40, 2, 4)):
-        chosen = plan(CROWDED, state(), limit=limit, runs=lambda _: 4)
+        chosen = plan(CROWDED, state(), limit=limit, runs=Several(4))
         assert (chosen.max_candidates, chosen.rounds) == (candidates, rounds)
         assert REPEATING.base + candidates + rounds <= limit
 
 
 def test_what_a_block_and_its_run_teach_is_what_its_rounds_would() -> None:
-    chosen = plan(CROWDED, state(), runs=lambda _: 3)
+    chosen = plan(CROWDED, state(), runs=Several(3))
     block = copied(chosen)
     assert block is not None
     assert chosen.worth is not None

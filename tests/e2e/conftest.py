@@ -149,9 +149,9 @@ def between(tmp_path_factory: pytest.TempPathFactory, redis_url: str, toy_tokeni
 
 @pytest.fixture(scope="session")
 def beside(tmp_path_factory: pytest.TempPathFactory, redis_url: str, toy_tokenizer: Path) -> Iterator[Served]:
-    """The same with the drafter beside the verifier."""
-    folder = tmp_path_factory.mktemp("beside")
-    yield from serve(folder, redis_url, DRAFTS["between"], TOY, toy_tokenizer, beside=True)
+    """The same with the drafter beside the verifier, and three rounds for one message."""
+    folder, several = tmp_path_factory.mktemp("beside"), {"ADASD_GATEWAY_ROUNDS_AT_ONCE": "3"}
+    yield from serve(folder, redis_url, DRAFTS["between"], TOY, toy_tokenizer, environment=several, beside=True)
 
 
 @pytest.fixture(scope="session")

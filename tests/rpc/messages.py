@@ -9,18 +9,21 @@ from hypothesis import strategies as st
 
 from adasd.core.context import context_hash
 from adasd.core.costs import CostProfile
+from adasd.core.course import Course
 from adasd.core.grammar import Grammar
 from adasd.core.messages import (
     MAX_ROUNDS,
     ContextDelta,
     DraftReply,
     DraftRequest,
+    Judged,
     ModelInfo,
     Timing,
     VerifyReply,
     VerifyRequest,
 )
 from adasd.core.rows import PointRow, sparse_row
+from adasd.core.stopping import AdaSDStopping, Fixed
 from adasd.core.types import PLAIN, Draft, DraftPlan, Processing, Row, SamplingParams
 from adasd.core.verdicts import Emission, Judgement, TokenLogprobs, Verdict
 from adasd.core.worth import ENTROPY_NODES, Worth
@@ -131,9 +134,21 @@ told_to_verify = (
 runs_asked = st.builds(
     VerifyRequest, contexts(), samplings, st.just(Draft()), *told_to_verify, st.integers(1, MAX_ROUNDS)
 )
-plans_asked = st.builds(VerifyRequest, contexts(), samplings, st.just(Draft()), *told_to_verify, plan=plans)
-verify_requests = st.builds(VerifyRequest, contexts(), samplings, drafts(), *told_to_verify) | runs_asked | plans_asked
+stopping = st.builds(Fixed, st.integers(1, 64)) | st.builds(AdaSDStopping, st.integers(1, 64))
+
+
+@st.composite
+def plans_asked(draw: st.DrawFn) -> VerifyRequest:
+    plan, rounds = draw(plans), draw(st.integers(0, MAX_ROUNDS))
+    course = Course(draw(stopping), draw(words), plan.coupled, rounds) if rounds else None
+    asked = [draw(one) for one in told_to_verify]
+    return VerifyRequest(draw(contexts()), draw(samplings), Draft(), *asked, plan=plan, course=course)
+
+
+blocks_asked = st.builds(VerifyRequest, contexts(), samplings, drafts(), *told_to_verify)
+verify_requests = blocks_asked | runs_asked | plans_asked()
 timings = st.builds(Timing, words, unit, unit, unit, words, words, unit)
 runs = st.lists(words, min_size=2, max_size=9).map(lambda ids: Verdict(tuple(ids), 0, "bonus"))
 told = drafts().map(lambda draft: Draft(draft.ids, draft.entropies))
-verify_replies = st.builds(VerifyReply, words, words, verdicts() | runs, timings, told)
+further = st.lists(st.builds(Judged, told, verdicts()), max_size=3).map(tuple)
+verify_replies = st.builds(VerifyReply, words, words, verdicts() | runs, timings, told, further=further)

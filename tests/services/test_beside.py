@@ -12,15 +12,21 @@ from prometheus_client import CollectorRegistry
 
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.context import Context
+from adasd.core.costs import nominal
+from adasd.core.course import Course
 from adasd.core.errors import InvalidDraft, InvalidRequest, Overloaded, ServiceUnavailable
-from adasd.core.messages import VerifyReply, VerifyRequest
+from adasd.core.marginal import Marginal
+from adasd.core.messages import MAX_ROUNDS, Judged, Timing, VerifyReply, VerifyRequest
 from adasd.core.rows import PointRow
+from adasd.core.stopping import AdaSDStopping, Fixed, Off
 from adasd.core.types import Draft, DraftPlan
 from adasd.rpc.server import Server
 from adasd.rpc.verifier import VerifierService
+from adasd.runtime.ahead import InTurn
 from adasd.runtime.device import DeviceThread
 from adasd.runtime.loading import load_model
 from adasd.runtime.options import RuntimeOptions
+from adasd.runtime.passes import Planned
 from services.gateway.remote_options import RemoteOptions
 from services.gateway.remote_verifier import RemoteVerifier, VerifierClient
 from services.replica.drafting import DrafterServicer
@@ -159,7 +165,7 @@ async def test_a_session_is_forgotten_by_both_models() -> None:
 
 
 @asynccontextmanager
-async def remote(servicer: VerifierServicer, *others: str) -> AsyncIterator[RemoteVerifier]:
+async def remote(servicer: VerifierServicer, *others: str, acceptance: str = "exact") -> AsyncIterator[RemoteVerifier]:
     """The gateway's verifier, that first goes to this one and knows what its drafter is."""
     weights = servicer.info().drafts
     server = Server([VerifierService(servicer)], LIMITS)
@@ -167,7 +173,7 @@ async def remote(servicer: VerifierServicer, *others: str) -> AsyncIterator[Remo
     addresses = (f"127.0.0.1:{port}", *others)
     client = VerifierClient(RemoteOptions(drafter=(), verifier=addresses, limits=LIMITS, drafter_backoff=PATIENCE))
     client.replicas.replicas[0].drafts = weights
-    verifier = client.open(new_session(), SAMPLING, "exact", beside=weights)
+    verifier = client.open(new_session(), SAMPLING, acceptance, beside=weights)
     try:
         yield verifier
     finally:
@@ -181,7 +187,7 @@ async def test_a_gateway_has_blocks_and_verdicts_for_one_message_each() -> None:
     async with pair() as servicer, remote(servicer) as verifier:
         for number in range(ROUNDS):
             assert verifier.drafts
-            draft, verdict = await verifier.draft(context, DraftPlan(4), AcceptanceState(), number)
+            ((draft, verdict),) = await verifier.draft(context, DraftPlan(4), AcceptanceState(), number)
             assert (draft, verdict) == (expected[number].draft, expected[number].verdict)
             assert verifier.drafting.forwards == len(draft)
             context.extend(verdict.tokens)
@@ -190,7 +196,7 @@ async def test_a_gateway_has_blocks_and_verdicts_for_one_message_each() -> None:
 async def test_a_gateway_whose_stream_moves_asks_there_only_for_what_is_had_there() -> None:
     context, failing = Context(PROMPT), ServiceUnavailable("gone")
     async with running("verifier") as other, pair() as servicer, remote(servicer, other.address) as verifier:
-        _, verdict = await verifier.draft(context, DraftPlan(4), AcceptanceState(), 0)
+        ((_, verdict),) = await verifier.draft(context, DraftPlan(4), AcceptanceState(), 0)
         context.extend(verdict.tokens)
         servicer._host.info = lambda: _raise(failing)  # type: ignore[method-assign]
         assert isinstance(await fails(verifier.draft(context, DraftPlan(4), AcceptanceState(), 1)), InvalidDraft)
@@ -209,6 +215,109 @@ async def test_a_drafter_that_has_failed_is_not_asked_again_at_once() -> None:
         assert isinstance(await fails(verifier.draft(context, DraftPlan(4), AcceptanceState(), 0)), InvalidDraft)
         assert not verifier.drafts
         assert (await verifier.verify(context, NOTHING, AcceptanceState(), 0)).tokens
+
+
+def adaptive(number: int, context: Context, state: AcceptanceState, start: int = 0) -> VerifyRequest:
+    """A question under AdaSD's rules."""
+    asked = verify_request(context, round_number=number, start=start, acceptance="adasd", state=state.pack())
+    return replace(asked, plan=course().plan(state, context.base))
+
+
+def course(rounds: int = 1, limit: int = 999) -> Course:
+    return Course(AdaSDStopping(6), limit, rounds=rounds)
+
+
+async def one_by_one(count: int) -> list[Judged]:
+    """Rounds that were each asked for, planned by what came of those before."""
+    rounds, context, state = list[Judged](), Context(PROMPT), AcceptanceState()
+    async with pair() as servicer, servicer.generation() as generation:
+        for number in range(count):
+            (judged,) = (await generation.verify(adaptive(number, context, state))).judged
+            state = state.after(*judged, "own")
+            context.extend(judged.verdict.tokens)
+            rounds.append(judged)
+    return rounds
+
+
+async def test_rounds_go_on_by_themselves_as_they_would_have_been_asked_for() -> None:
+    expected, rounds, context, state = await one_by_one(24), list[Judged](), Context(PROMPT), AcceptanceState()
+    assert len({len(judged.draft) for judged in expected}) > 2, "the threshold moves"
+    start = 0
+    async with pair() as servicer, servicer.generation() as generation:
+        for number in range(0, 24, 4):
+            reply = await generation.verify(replace(adaptive(number, context, state, start), course=course(4)))
+            assert len(reply.judged) == 4
+            assert reply.timing.forwards == 4
+            assert reply.drafting.forwards == sum(len(judged.draft) for judged in reply.judged)
+            start = context.base
+            for judged in reply.judged:
+                state = state.after(*judged, "own")
+                context.extend(judged.verdict.tokens)
+            rounds += reply.judged
+    assert rounds == expected
+
+
+async def test_rounds_end_where_the_text_does() -> None:
+    expected = await one_by_one(4)
+    ends = [len(PROMPT) + sum(len(judged.verdict.tokens) for judged in expected[:number]) for number in (1, 2, 3, 4)]
+    async with pair() as servicer:
+        for limit in range(ends[0], ends[3]):
+            async with servicer.generation() as generation:
+                asked = adaptive(0, Context(PROMPT), AcceptanceState())
+                rounds = (await generation.verify(replace(asked, course=course(4, limit)))).judged
+            tokens = sum(len(judged.verdict.tokens) for judged in rounds)
+            assert len(PROMPT) + tokens <= max(limit, ends[0]), "nothing past the limit but what was planned"
+            assert len(rounds) == 4 or len(PROMPT) + tokens >= limit - 1
+
+
+async def test_rounds_end_where_the_draft_model_cannot_go_on() -> None:
+    async with pair() as servicer, servicer.generation() as generation:
+        replica = servicer._host._replica
+        assert replica is not None
+        assert replica._beside is not None
+        sessions = replica._beside._sessions
+        room, calls = sessions.reserve, [0]
+
+        def fewer(*args: object) -> None:
+            calls[0] += 1
+            room(*args) if calls[0] <= 8 else _full()  # type: ignore[arg-type]
+
+        sessions.reserve = fewer  # type: ignore[method-assign]
+        asked = adaptive(0, Context(PROMPT), AcceptanceState())
+        reply = await generation.verify(replace(asked, course=course(12)))
+        assert 1 <= len(reply.judged) < 12
+        assert reply.timing.forwards == len(reply.judged)
+        assert list(reply.judged) == (await one_by_one(12))[: len(reply.judged)]
+
+
+async def test_a_course_is_refused_that_nobody_here_could_follow() -> None:
+    asked = adaptive(0, Context(PROMPT), AcceptanceState())
+    for wrong in (Course(Off(), 99), Course(Marginal(5, nominal), 99), course(0), course(MAX_ROUNDS + 1)):
+        with pytest.raises(InvalidRequest):
+            replace(asked, course=wrong)
+    with pytest.raises(InvalidRequest, match="from a plan"):
+        replace(asked, plan=None, course=course())
+    async with pair() as servicer, servicer.generation() as generation:
+        long = replace(asked, plan=DraftPlan(3), course=Course(Fixed(9), 999, rounds=2))
+        assert isinstance(await fails(generation.verify(long)), InvalidRequest)
+
+
+async def test_a_gateway_has_several_rounds_for_one_message_and_no_more_than_it_asked_for() -> None:
+    expected, context, plan = await one_by_one(3), Context(PROMPT), course().plan(AcceptanceState(), len(PROMPT))
+    async with pair() as servicer, remote(servicer, acceptance="adasd") as verifier:
+        assert list(await verifier.draft(context, plan, AcceptanceState(), 0, course(3))) == expected
+    async with pair() as servicer, remote(servicer, acceptance="adasd") as verifier:
+        planned = InTurn.planned
+
+        async def twice(self: InTurn, question: VerifyRequest) -> tuple[Planned, Timing]:
+            told, timing = await planned(self, question)
+            return told._replace(rounds=2 * told.rounds), timing
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(InTurn, "planned", twice)
+            error = await fails(verifier.draft(context, plan, AcceptanceState(), 0, course(3)))
+        assert isinstance(error, InvalidDraft)
+        assert not verifier.drafts
 
 
 def _raise(error: Exception) -> NoReturn:

@@ -27,7 +27,7 @@ EMISSION_RECOVERED: Emission
 EMISSION_BONUS: Emission
 
 class VerifyRequest(_message.Message):
-    __slots__ = ("context", "sampling", "draft", "acceptance", "state", "round", "top_logprobs", "next_round", "rounds", "further", "expected_acceptance", "plan")
+    __slots__ = ("context", "sampling", "draft", "acceptance", "state", "round", "top_logprobs", "next_round", "rounds", "further", "expected_acceptance", "plan", "course")
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     DRAFT_FIELD_NUMBER: _ClassVar[int]
@@ -40,6 +40,7 @@ class VerifyRequest(_message.Message):
     FURTHER_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_ACCEPTANCE_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
+    COURSE_FIELD_NUMBER: _ClassVar[int]
     context: _common_pb2.Context
     sampling: _common_pb2.Sampling
     draft: _common_pb2.Draft
@@ -52,7 +53,20 @@ class VerifyRequest(_message.Message):
     further: int
     expected_acceptance: float
     plan: _common_pb2.DraftPlan
-    def __init__(self, context: _Optional[_Union[_common_pb2.Context, _Mapping]] = ..., sampling: _Optional[_Union[_common_pb2.Sampling, _Mapping]] = ..., draft: _Optional[_Union[_common_pb2.Draft, _Mapping]] = ..., acceptance: _Optional[str] = ..., state: _Optional[bytes] = ..., round: _Optional[int] = ..., top_logprobs: _Optional[int] = ..., next_round: _Optional[_Union[NextRound, str]] = ..., rounds: _Optional[int] = ..., further: _Optional[int] = ..., expected_acceptance: _Optional[float] = ..., plan: _Optional[_Union[_common_pb2.DraftPlan, _Mapping]] = ...) -> None: ...
+    course: Course
+    def __init__(self, context: _Optional[_Union[_common_pb2.Context, _Mapping]] = ..., sampling: _Optional[_Union[_common_pb2.Sampling, _Mapping]] = ..., draft: _Optional[_Union[_common_pb2.Draft, _Mapping]] = ..., acceptance: _Optional[str] = ..., state: _Optional[bytes] = ..., round: _Optional[int] = ..., top_logprobs: _Optional[int] = ..., next_round: _Optional[_Union[NextRound, str]] = ..., rounds: _Optional[int] = ..., further: _Optional[int] = ..., expected_acceptance: _Optional[float] = ..., plan: _Optional[_Union[_common_pb2.DraftPlan, _Mapping]] = ..., course: _Optional[_Union[Course, _Mapping]] = ...) -> None: ...
+
+class Course(_message.Message):
+    __slots__ = ("stopping", "max_candidates", "limit", "rounds")
+    STOPPING_FIELD_NUMBER: _ClassVar[int]
+    MAX_CANDIDATES_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    stopping: str
+    max_candidates: int
+    limit: int
+    rounds: int
+    def __init__(self, stopping: _Optional[str] = ..., max_candidates: _Optional[int] = ..., limit: _Optional[int] = ..., rounds: _Optional[int] = ...) -> None: ...
 
 class Judgement(_message.Message):
     __slots__ = ("distance", "exact", "accepted", "loss", "floored")
@@ -69,7 +83,7 @@ class Judgement(_message.Message):
     def __init__(self, distance: _Optional[float] = ..., exact: _Optional[bool] = ..., accepted: _Optional[bool] = ..., loss: _Optional[float] = ..., floored: _Optional[bool] = ...) -> None: ...
 
 class VerifyReply(_message.Message):
-    __slots__ = ("round", "base", "tokens", "accepted", "emission", "judgements", "timing", "logprobs", "draft", "drafting")
+    __slots__ = ("round", "base", "tokens", "accepted", "emission", "judgements", "timing", "logprobs", "draft", "drafting", "further")
     ROUND_FIELD_NUMBER: _ClassVar[int]
     BASE_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -80,6 +94,7 @@ class VerifyReply(_message.Message):
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     DRAFT_FIELD_NUMBER: _ClassVar[int]
     DRAFTING_FIELD_NUMBER: _ClassVar[int]
+    FURTHER_FIELD_NUMBER: _ClassVar[int]
     round: int
     base: int
     tokens: bytes
@@ -90,7 +105,8 @@ class VerifyReply(_message.Message):
     logprobs: _containers.RepeatedCompositeFieldContainer[TokenLogprobs]
     draft: _common_pb2.Draft
     drafting: _common_pb2.Timing
-    def __init__(self, round: _Optional[int] = ..., base: _Optional[int] = ..., tokens: _Optional[bytes] = ..., accepted: _Optional[int] = ..., emission: _Optional[_Union[Emission, str]] = ..., judgements: _Optional[_Iterable[_Union[Judgement, _Mapping]]] = ..., timing: _Optional[_Union[_common_pb2.Timing, _Mapping]] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprobs, _Mapping]]] = ..., draft: _Optional[_Union[_common_pb2.Draft, _Mapping]] = ..., drafting: _Optional[_Union[_common_pb2.Timing, _Mapping]] = ...) -> None: ...
+    further: _containers.RepeatedCompositeFieldContainer[VerifyReply]
+    def __init__(self, round: _Optional[int] = ..., base: _Optional[int] = ..., tokens: _Optional[bytes] = ..., accepted: _Optional[int] = ..., emission: _Optional[_Union[Emission, str]] = ..., judgements: _Optional[_Iterable[_Union[Judgement, _Mapping]]] = ..., timing: _Optional[_Union[_common_pb2.Timing, _Mapping]] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprobs, _Mapping]]] = ..., draft: _Optional[_Union[_common_pb2.Draft, _Mapping]] = ..., drafting: _Optional[_Union[_common_pb2.Timing, _Mapping]] = ..., further: _Optional[_Iterable[_Union[VerifyReply, _Mapping]]] = ...) -> None: ...
 
 class TokenLogprobs(_message.Message):
     __slots__ = ("logprob", "top_ids", "top")

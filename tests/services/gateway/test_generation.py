@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -11,16 +11,18 @@ import pytest
 
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.context import Context
-from adasd.core.decoding import Controller, Round, TokenBoundary
+from adasd.core.course import Course
+from adasd.core.decoding import Controller, OneByOne, Runs, TokenBoundary
 from adasd.core.errors import Conflict, InvalidDraft, ServiceUnavailable
-from adasd.core.messages import Timing
+from adasd.core.messages import Judged, Timing
 from adasd.core.progress import GenerationState
-from adasd.core.stopping import stopping_rule
+from adasd.core.stopping import AdaSDStopping, Fixed, stopping_rule
 from adasd.core.types import Draft, DraftPlan
-from adasd.core.verdicts import Verdict
+from adasd.core.verdicts import Judgement, Verdict
 from adasd.core.verification import verification
 from adasd.state.base import Commit, Ownership
 from services.gateway.generation import generate
+from services.gateway.rounds import Rounds
 
 PROMPT = [5, 6]
 OWNERSHIP = Ownership(b"s" * 16, "me", 1)
@@ -38,15 +40,23 @@ class Peers:
     hold: asyncio.Event = field(default_factory=asyncio.Event)
     stored: asyncio.Event = field(default_factory=asyncio.Event)
     log: list[str] = field(default_factory=list)
+    drafts: bool = False
     timing = drafting = Timing()
-    drafts = False
 
     def prefill(self, context: Context) -> None: ...
 
     async def draft(
-        self, context: Context, plan: DraftPlan, state: AcceptanceState, round_number: int
-    ) -> tuple[Draft, Verdict]:
-        raise NotImplementedError
+        self, context: Context, plan: DraftPlan, state: AcceptanceState, round_number: int, course: Course | None = None
+    ) -> Sequence[Judged]:
+        """One candidate a round, which stands."""
+        self.log.append(f"draft {round_number} after {context.base}")
+        rounds = course.rounds if course else 1
+        if round_number in self.failures:
+            raise self.failures.pop(round_number)
+        begin = context.generated + 1
+        tokens = [(begin + 2 * number, begin + 2 * number + 1) for number in range(rounds)]
+        told = Judgement(0.5, True, True)
+        return [Judged(Draft(pair[:1], (1.0,)), Verdict(pair, 1, "bonus", (told,))) for pair in tokens]
 
     async def propose(self, context: Context, plan: DraftPlan, round_number: int) -> Draft:
         return Draft()
@@ -66,7 +76,8 @@ class Peers:
         return Verdict((context.generated + 1,), 0, "bonus", ())
 
     async def commit(self, commit: Commit) -> int:
-        self.log.append(f"commit {commit.round_number}")
+        more = f" and {commit.rounds - 1} more" if commit.rounds > 1 else ""
+        self.log.append(f"commit {commit.round_number}{more}")
         await self.stored.wait()
         if commit.round_number in self.refuses:
             raise self.refuses[commit.round_number]
@@ -75,8 +86,13 @@ class Peers:
     async def close(self) -> None: ...
 
 
-def rounds(peers: Peers, tokens: int = 3) -> AsyncGenerator[Round, None]:
-    controller = Controller(stopping_rule("fixed", 2), verification("exact"), len(PROMPT) + tokens)
+class Three(OneByOne):
+    def drafted(self) -> int:
+        return 3
+
+
+def rounds(peers: Peers, tokens: int = 3) -> AsyncGenerator[Rounds, None]:
+    controller = Controller(stopping_rule("fixed", 2), verification("exact"), len(PROMPT) + tokens, runs=Three())
     boundary, context = TokenBoundary((), tokens), Context(PROMPT)
     return generate(context, GenerationState(), controller, boundary, peers, peers, peers, OWNERSHIP)
 
@@ -97,11 +113,11 @@ async def test_the_next_block_waits_for_neither_the_store_nor_the_reader() -> No
         await logged(peers, "verify 1 after 3")
         assert not first.done(), "nothing is shown before it is stored"
         peers.stored.set()
-        assert (await first).verdict.tokens == (1,)
+        assert (await first).tokens == (1,)
         for _ in range(20):
             await asyncio.sleep(0)
         assert "verify 2 after 4" not in peers.log, "one block ahead, no more"
-        assert [one.verdict.tokens async for one in text] == [(2,), (3,)]
+        assert [one.tokens async for one in text] == [(2,), (3,)]
     assert [line for line in peers.log if line.startswith("commit")] == ["commit 0", "commit 1", "commit 2"]
     assert not any(line.startswith("verify 3") for line in peers.log), "the text has ended"
 
@@ -134,7 +150,7 @@ async def test_an_error_of_the_next_block_costs_nothing_that_was_committed() -> 
     text = rounds(peers)
     first = asyncio.ensure_future(anext(text))
     await logged(peers, "verify 1 after 3")  # and it fails at once
-    assert (await first).verdict.tokens == (1,)
+    assert (await first).tokens == (1,)
     with pytest.raises(ServiceUnavailable):
         await anext(text)
 
@@ -143,5 +159,55 @@ async def test_a_block_that_may_not_be_sent_costs_its_round_the_candidates_only(
     peers = Peers(failures={1: InvalidDraft("a row that is none")})
     peers.hold.set()
     peers.stored.set()
-    assert [one.verdict.tokens async for one in rounds(peers)] == [(1,), (2,), (3,)]
+    assert [one.tokens async for one in rounds(peers)] == [(1,), (2,), (3,)]
     assert peers.log.count("verify 1 after 3") == 2
+
+
+async def test_rounds_that_one_message_brought_are_committed_and_told_together() -> None:
+    peers = Peers(drafts=True)
+    peers.hold.set()
+    peers.stored.set()
+    brought = [one async for one in rounds(peers, tokens=9)]
+    assert [one.tokens for one in brought] == [(1,), (2, 3, 4, 5, 6, 7), (8, 9)]
+    assert [(one.number, one.count, one.drafted, one.accepted) for one in brought] == [
+        (0, 1, 0, 0),
+        (1, 3, 3, 3),
+        (4, 1, 1, 1),
+    ]
+    assert [line for line in peers.log if not line.startswith("verify")] == [
+        "draft 1 after 3",
+        "commit 0",
+        "draft 4 after 9",
+        "commit 1 and 2 more",
+        "commit 4",
+    ]
+    assert brought[-1].state.counters.rounds == 5
+    assert [one.finish_reason for one in (brought[1].state, brought[2].state)] == [None, "length"]
+
+
+async def test_what_comes_after_the_end_of_a_text_is_dropped() -> None:
+    peers = Peers(drafts=True)
+    peers.hold.set()
+    peers.stored.set()
+    *_, last = [one async for one in rounds(peers, tokens=4)]
+    assert last.tokens == (2, 3, 4)
+    assert [(len(step.draft), step.verdict.emission) for step in last.each] == [(1, "bonus"), (1, "none")]
+    assert peers.log[-1] == "commit 1 and 1 more"
+
+
+def test_only_a_rule_that_everybody_can_follow_goes_on_by_itself() -> None:
+    def course(rule: str, runs: Runs) -> Course | None:
+        return Controller(stopping_rule(rule, None), verification("coupled"), 99, runs=runs).course()
+
+    assert course("adasd", Three()) == Course(AdaSDStopping(), 99, coupled=True, rounds=3)
+    assert course("fixed", Three()) == Course(Fixed(), 99, coupled=True, rounds=3)
+    assert [course(rule, Three()) for rule in ("off", "marginal")] == [None, None]
+    assert course("adasd", OneByOne()) is None
+
+
+async def test_a_drafter_beside_that_fails_costs_nobody_a_round() -> None:
+    peers = Peers(drafts=True, failures={1: InvalidDraft("none")})
+    peers.hold.set()
+    peers.stored.set()
+    brought = [one async for one in rounds(peers, tokens=4)]
+    assert [one.tokens for one in brought] == [(1,), (2,), (3, 4)]

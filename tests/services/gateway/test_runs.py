@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from adasd.core.context import Context
 from adasd.core.costs import NOMINAL, CostProfile
-from adasd.core.decoding import TokenBoundary
+from adasd.core.decoding import OneByOne, TokenBoundary
 from adasd.core.messages import Timing
 from adasd.core.metering import Observation
 from adasd.core.progress import Counters, GenerationState
@@ -88,7 +89,7 @@ async def test_what_is_counted_is_rounds(running: Gateway) -> None:
 
 async def test_how_many_rounds_are_asked_for_is_a_metric(running: Gateway) -> None:
     engine = running.services.engine
-    engine.metrics.watch_runs(engine.costs.runs)
+    engine.metrics.watch_runs(engine.costs.runs.plain)
     assert await running.metric("adasd_spec_decode_run_length") == 3
 
 
@@ -130,7 +131,7 @@ async def test_a_seeded_text_that_depends_on_its_rounds_has_them_one_by_one(runn
 class Crowded(RunLength):
     """As if others were always in runs of three."""
 
-    def __call__(self, foreseen: bool = False) -> int:
+    def plain(self, foreseen: bool = False) -> int:
         return 3
 
     def apart(self) -> float:
@@ -189,12 +190,17 @@ async def test_a_stop_string_within_a_block_or_the_run_after_it_ends_the_text_th
         assert (answer.text, answer.finish) == (whole[: whole.index(stop)], "stop")
 
 
+class Known(OneByOne):
+    def plain(self, foreseen: bool) -> int:
+        return 1 if foreseen else 3
+
+
 @pytest.mark.parametrize(("prompt", "rounds"), [((1, 2, 3, 4, 5), 3), ((1, 2, 3, 1, 2), 1)], ids=["new", "repeated"])
 def test_where_the_text_may_soon_be_copied_rounds_are_single(prompt: tuple[int, ...], rounds: int) -> None:
     steep = CostProfile("steep", 30.0, 30.0, tuple(0.1 * 9**rows for rows in range(21)))
     rule = stopping_rule("marginal", None, lambda: steep)
     asked = bytes(16), prompt, SamplingParams(), rule, "exact", 9, 99, frozenset[int](), ()
-    controller = GenerationRequest(*asked, seeded=False, copying=True).controller(lambda foreseen: 1 if foreseen else 3)
+    controller = GenerationRequest(*asked, seeded=False, copying=True).controller(Known())
     state = GenerationState(counters=Counters(rounds=1))
     assert controller.plan(state, Context(prompt)).rounds == rounds
     assert controller.plan(GenerationState(), Context(prompt)).rounds == 1, "the prompt's own"
@@ -215,11 +221,11 @@ def answered(
     for _ in range(64):
         told = Timing(rounds, 0.0, rounds * pass_, 0.0, sessions * rounds, rounds, ahead)
         length.answered(rounds * pass_ - ahead + message, told, rounds)
-    return length()
+    return length.plain()
 
 
 def test_a_run_is_as_long_as_its_message_is_dear() -> None:
-    assert RunLength()() == 1, "nothing is known"
+    assert RunLength().plain() == 1, "nothing is known"
     assert answered(RunLength(), 0.0001, 0.01) == 1
     assert answered(RunLength(), 0.00075, 0.02) == 2
     assert answered(RunLength(), 0.00125, 0.02) == 4, "a power of two"
@@ -242,7 +248,7 @@ def test_a_message_of_its_own_costs_a_pass_of_others_who_are_in_runs(sessions: i
     length = RunLength()
     assert answered(length, 0.00075, 0.02, rounds=8, sessions=sessions) == 2
     assert length.apart() == pytest.approx(cost, rel=0.03)
-    assert length(foreseen=True) == (1 if sessions == 1 else 2)
+    assert length.plain(foreseen=True) == (1 if sessions == 1 else 2)
 
 
 def test_where_others_have_candidates_too_a_message_costs_them_nothing() -> None:
@@ -256,7 +262,44 @@ def test_where_others_have_candidates_too_a_message_costs_them_nothing() -> None
     assert charged == sorted(charged, reverse=True)
     assert charged[0] > 0.019
     assert charged[-1] < 0.001
-    assert length() == 4
+    assert length.plain() == 4
+
+
+def judged(length: RunLength, message: float, drafting: float, pass_: float, rounds: int = 1) -> int:
+    for _ in range(64):
+        told = Timing(rounds, 0.0, rounds * pass_, 0.0, rounds, rounds)
+        length.judged(rounds * pass_ + message, Timing(2 * rounds, 0.0, rounds * drafting), told, rounds)
+    return length.drafted()
+
+
+def test_rounds_with_candidates_of_a_drafter_beside_go_on_by_themselves_as_their_message_calls_for() -> None:
+    length = RunLength()
+    assert length.drafted() == 1, "nothing is known"
+    assert judged(length, 0.0018, 0.004, 0.016) == 4
+    assert length.plain() == 1, "of plain rounds still nothing"
+    assert judged(RunLength(), 0.0018, 0.004, 0.016, rounds=3) == 4, "however many rounds that was found out by"
+    assert judged(RunLength(), 0.0004, 0.004, 0.016) == 1
+    assert judged(RunLength(), 1.0, BURST_SECONDS, BURST_SECONDS) == 1
+    assert RunLength(5).drafted() == 5
+
+
+def test_of_rounds_that_one_message_brought_the_average_is_put_down() -> None:
+    together, singly = LiveCosts(), LiveCosts()
+    drafting, timing = Timing(2, 0.0, 0.004, 0.0002, 2, 2), Timing(1, 0.001, 0.016, 0.001, 1, 3)
+    for costs, rounds in ((together, 4), (singly, 1)):
+        watch = RoundWatch(costs)
+        watch.verified(0.1, timing, 0)  # a prefill
+        for _ in range(64):
+            times = [replace(one, **{name: rounds * getattr(one, name) for name in SUMS}) for one in (drafting, timing)]
+            watch.judged(rounds * (timing.whole + 0.0005), *times, [2] * rounds)
+        costs.digest()
+    one, other = together.profile(), singly.profile()
+    assert one.fixed == pytest.approx(other.fixed, rel=1e-6)
+    assert one.draft == pytest.approx(other.draft, rel=1e-6)
+    assert one.verify == pytest.approx(other.verify, rel=1e-6)
+
+
+SUMS = ("forwards", "queue", "forward", "rules", "sessions", "tokens")
 
 
 def test_blocks_say_nothing_of_what_a_message_without_candidates_takes() -> None:
@@ -264,7 +307,7 @@ def test_blocks_say_nothing_of_what_a_message_without_candidates_takes() -> None
     watch = RoundWatch(costs)
     for candidates, seconds in [(0, 0.0201)] * 9 + [(3, 0.06)] * 90:
         watch.verified(seconds, Timing(1, 0.0, 0.02, 0.0, 1, candidates + 1), candidates)
-    assert costs.runs() == 1
+    assert costs.runs.plain() == 1
 
 
 def test_candidates_have_to_earn_what_their_message_costs_the_others() -> None:
