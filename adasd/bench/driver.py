@@ -20,7 +20,7 @@ Messages = Sequence[Mapping[str, str]]
 Ask = Callable[[Messages, int], Reply]
 """Answers a conversation, with that seed. Raises AdasdError."""
 WARM_UP: Messages = ({"role": "user", "content": "Say hello."},)
-MARKS = ("drafted", "accepted", "tokens", "timing")
+MARKS = ("rounds", "drafted", "accepted", "tokens", "timing")
 
 
 @dataclass(frozen=True, slots=True)

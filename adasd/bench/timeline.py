@@ -1,7 +1,7 @@
 """Where the time of traced answers went: a Chrome trace with one lane per service, and a table of shares.
 
-A round is what a chunk tells under `adasd` with `speculation.trace`: `drafted`, `accepted`, `tokens` and `timing`, with
-`begin`, `end` and `steps` (docs/api.md). All times are seconds.
+A message is what a chunk tells under `adasd` with `speculation.trace`: `rounds`, `drafted`, `accepted`, `tokens` and
+`timing`, with `begin`, `end` and `steps` (docs/api.md). All times are seconds.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _answer_events(answer: Answer, rounds: Sequence[Round], lane: int) -> Iterat
     yield slice_("gateway", answer.variant, 0, answer.seconds, data=answer.data, prompt=answer.prompt)
     for number, (one, following) in enumerate(zip_longest(rounds, rounds[1:])):
         timing = one["timing"]
-        figures = {name: one[name] for name in ("drafted", "accepted", "tokens")}
+        figures = {name: one.get(name) for name in ("rounds", "drafted", "accepted", "tokens")}
         yield slice_("gateway", f"round {number}", timing["begin"], _end(one, following) - timing["begin"], **figures)
         for step in _split(one)[0]:
             yield slice_("gateway", step["step"], step["begin"], step["seconds"])
@@ -146,38 +146,42 @@ def _parts(step: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 
 
 def shares_table(texts: Sequence[Sequence[Round]]) -> str:
-    """Markdown: seconds by PARTS of all answers' first rounds, which read the prompt, and of their later rounds; then
-    what goes on beside the next block, which no share counts.
+    """Markdown: seconds by PARTS of all answers' first messages, which read the prompt, and of their later ones, a
+    round; then what goes on beside the next block, which no share counts.
     """
     spans = [list(spent(rounds)) for rounds in texts]
     first = [span[0] for span in spans if span]
     later = [parts for span in spans for parts in span[1:]]
+    count = sum(one.get("rounds", 1) for rounds in texts for one in rounds[1:])
     rows = [
-        f"| {part} | {_cells(first, part)} | {_cells(later, part)} |"
+        f"| {part} | {_cells(first, len(first), part)} | {_cells(later, count, part)} |"
         for part in PARTS
         if any(parts[part] for parts in (*first, *later))
     ]
     head = "| where | first round, ms | share | a later round, ms | share |\n|---|---|---|---|---|"
-    whole = f"| all | {_cells(first, *PARTS)} | {_cells(later, *PARTS)} |"
-    return "\n".join([head, *rows, whole, *_beside_rows(texts)])
+    whole = f"| all | {_cells(first, len(first), *PARTS)} | {_cells(later, count, *PARTS)} |"
+    together = f"| rounds a message | 1 | - | {count / len(later):.2f} | - |" if later else ""
+    return "\n".join([head, *rows, whole, *_beside_rows(texts, count), *filter(None, [together])])
 
 
-def _beside_rows(texts: Iterable[Sequence[Round]]) -> Iterator[str]:
+def _beside_rows(texts: Iterable[Sequence[Round]], count: int) -> Iterator[str]:
+    """count: of later rounds."""
     found = [[beside(one) for one in rounds] for rounds in texts if rounds]
     for part in BESIDE if found else ():
         first = [rounds[0][part] for rounds in found]
         later = [one[part] for rounds in found for one in rounds[1:]]
-        cells = (f"{1e3 * sum(times) / len(times):.2f}" if times else "-" for times in (first, later))
+        each = (first, len(first)), (later, count)
+        cells = (f"{1e3 * sum(times) / number:.2f}" if times else "-" for times, number in each)
         yield f"| beside the next block: {part} | {next(cells)} | - | {next(cells)} | - |"
 
 
-def _cells(rounds: Sequence[Mapping[str, float]], *parts: str) -> str:
+def _cells(messages: Sequence[Mapping[str, float]], rounds: int, *parts: str) -> str:
     """Mean milliseconds a round, and their share."""
-    if not rounds:
+    if not messages:
         return "- | -"
-    seconds = sum(one[part] for one in rounds for part in parts)
-    total = sum(sum(one.values()) for one in rounds)
-    return f"{1e3 * seconds / len(rounds):.2f} | {seconds / total:.1%}"
+    seconds = sum(one[part] for one in messages for part in parts)
+    total = sum(sum(one.values()) for one in messages)
+    return f"{1e3 * seconds / rounds:.2f} | {seconds / total:.1%}"
 
 
 def commit_table(answers: Iterable[Answer]) -> str:

@@ -22,7 +22,7 @@ from adasd.bench.schedule import Load, Turn, parse_counts, parse_loads, turns
 from adasd.cli.chat import first_model
 from adasd.cli.peers import IN_PROCESS, PEERS, Asked, asked, http_client, parse_peers, start_peers
 from adasd.cli.stack import Stack, StackOptions
-from adasd.cli.up import stack_options
+from adasd.cli.up import Beside, stack_options
 from adasd.core.errors import AdasdError, InvalidRequest
 from adasd.distill.prompts import Prompt, distinct_prompts
 from adasd.runtime.pair import DemoPair, ensure_demo_pair
@@ -85,7 +85,7 @@ def bench(
     url: Annotated[str | None, typer.Option(help="A running gateway; one is started if not given.")] = None,
     target: Annotated[str | None, typer.Option(help="Start it with this model, not the demo pair's.")] = None,
     draft: Annotated[str | None, typer.Option(help="Likewise.")] = None,
-    beside: Annotated[bool, typer.Option(help="Start it with drafter and verifier as one process.")] = False,
+    beside: Beside = None,
     peers: Annotated[
         str | None, typer.Option(help=f"none, or some of {','.join(PEERS)}; all of them beside our own demo pair.")
     ] = None,
@@ -159,11 +159,11 @@ def _brought_to(prompts: Sequence[Prompt], context: int | None, tokenizer: Path 
     return lengthened(texts, Tokenizer.from_file(str(tokenizer / "tokenizer.json")), context)
 
 
-def _own_stack(target: str | None, draft: str | None, beside: bool) -> StackOptions:
+def _own_stack(target: str | None, draft: str | None, beside: bool | None) -> StackOptions:
     """A stack in which no variant begins with what another has read of the same prompt."""
     options = stack_options(target, draft, None, host="127.0.0.1", port=0, redis_url=None, logs=None)
     apart = {f"ADASD_{service}_RUNTIME__IDLE_SESSIONS": "0" for service in ("DRAFTER", "VERIFIER")}
-    return replace(options, environment={**options.environment, **apart}, beside=beside)
+    return replace(options, environment={**options.environment, **apart}).placed(beside)
 
 
 @contextmanager

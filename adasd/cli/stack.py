@@ -10,7 +10,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 
@@ -47,6 +47,27 @@ class StackOptions:
     modules: Mapping[str, str] = field(default_factory=dict)
     beside: bool = False
 
+    @property
+    def given(self) -> dict[str, str]:
+        """Settings of the services, by the names of their variables."""
+        return os.environ | dict(self.environment)
+
+    @property
+    def share_cores(self) -> bool:
+        """Both models compute on this machine's cores, unless they are toys or are told to use something else."""
+        devices = (self.given.get(f"ADASD_{one}_RUNTIME__DEVICE", "cpu") for one in ("DRAFTER", "VERIFIER"))
+        return not is_toy(self.target) and all(device == "cpu" for device in devices)
+
+    @property
+    def drafters_own(self) -> list[str]:
+        """What only a drafter by itself can be told."""
+        own = (name for name in self.given if name.startswith(OWN))
+        return sorted(name for name in own if not name.startswith(f"{OWN}RUNTIME__"))
+
+    def placed(self, beside: bool | None) -> StackOptions:
+        """With drafter and verifier as one process or two; None: as one where that is faster and can be."""
+        return replace(self, beside=self.share_cores and not self.drafters_own if beside is None else beside)
+
 
 class Stack:
     """Starts on `with`, ready after `wait_ready`, stopped in reverse order at the end."""
@@ -79,7 +100,7 @@ class Stack:
         port = options.port or free_port()
         self.url = f"http://{options.host}:{port}"
         drafter, verifier = self._add_pair() if options.beside else self._add_two()
-        shared = {"ADASD_GATEWAY_SHARED_CORES": "true"} if self._share_cores else {}
+        shared = {"ADASD_GATEWAY_SHARED_CORES": "true"} if options.share_cores else {}
         self._add(
             "gateway",
             **shared,
@@ -105,28 +126,18 @@ class Stack:
 
         Raises InvalidRequest for what only a drafter by itself can be told.
         """
-        own = {name: value for name, value in self._given.items() if name.startswith(OWN)}
-        if others := sorted(name for name in own if not name.startswith(f"{OWN}RUNTIME__")):
+        if others := self._options.drafters_own:
             raise InvalidRequest(f"a drafter beside the verifier has no settings of its own: {', '.join(others)}")
+        own = {name: value for name, value in self._options.given.items() if name.startswith(OWN)}
         runtime = {name.replace(OWN, "ADASD_VERIFIER_DRAFT_"): value for name, value in own.items()}
         draft = {"ADASD_VERIFIER_DRAFT": self._options.draft, **runtime}
         address = self._add_model("verifier", self._options.target, **draft)
         return address, address
 
-    @property
-    def _given(self) -> dict[str, str]:
-        return os.environ | dict(self._options.environment)
-
-    @property
-    def _share_cores(self) -> bool:
-        """Both models compute on this machine's cores, unless they are toys or are told to use something else."""
-        devices = (self._given.get(f"ADASD_{one}_RUNTIME__DEVICE", "cpu") for one in ("DRAFTER", "VERIFIER"))
-        return not is_toy(self._options.target) and all(device == "cpu" for device in devices)
-
     def _cores(self, name: str) -> dict[str, str]:
         """The file with which a model takes its turns, where it has to."""
         setting = f"ADASD_{name.upper()}_RUNTIME__SHARED_CORES"
-        if setting in self._given or not self._share_cores:
+        if setting in self._options.given or not self._options.share_cores:
             return {}
         return {setting: str((self._options.logs / "cores.lock").absolute())}
 
@@ -135,7 +146,7 @@ class Stack:
         port, metrics = free_port(), free_port()
         prefix = f"ADASD_{name.upper()}"
         ports = {f"{prefix}_PORT": str(port), f"{prefix}_METRICS_PORT": str(metrics)}
-        pages = {} if HUGE_PAGES.keys() & self._given.keys() else HUGE_PAGES
+        pages = {} if HUGE_PAGES.keys() & self._options.given.keys() else HUGE_PAGES
         self._add(name, **ports, **{f"{prefix}_MODEL": model}, **environment, **pages)
         self.metrics[name] = f"http://127.0.0.1:{metrics}/metrics"
         return f"127.0.0.1:{port}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +17,14 @@ from adasd.runtime.toy import ToySpec, is_toy, write_toy_model
 console = Console(highlight=False)
 WATCH_SECONDS = 0.5
 
+Beside = Annotated[
+    bool | None,
+    typer.Option(
+        "--beside/--apart",
+        help="Drafter and verifier as one process or as two; one by default where both compute on the same cores.",
+    ),
+]
+
 
 def up(
     target: Annotated[
@@ -31,14 +38,15 @@ def up(
     port: Annotated[int, typer.Option(help="Port of the gateway; 0 takes a free one.")] = 8000,
     redis: Annotated[str | None, typer.Option(help="URL of a Redis; a private one is started if not given.")] = None,
     logs: Annotated[Path | None, typer.Option(help="Folder for the services' logs.")] = None,
-    beside: Annotated[bool, typer.Option(help="Drafter and verifier as one process, on one device thread.")] = False,
+    beside: Beside = None,
     ready_seconds: Annotated[float, typer.Option(help="How long the models may take to load.")] = 600,
 ) -> None:
     """Start Redis, drafter, verifier and gateway; print the URL; stop all of them on Ctrl-C."""
     farewell = Farewell()
     try:
         options = stack_options(target, draft, name, host=host, port=port, redis_url=redis, logs=logs)
-        with Stack(replace(options, beside=beside)) as stack:
+        options = options.placed(beside)
+        with Stack(options) as stack:
             with console.status("starting") as status:
                 stack.wait_ready(
                     ready_seconds, lambda problem: _leave() if farewell.wait(0) else status.update(problem)
@@ -100,4 +108,6 @@ def _greet(stack: Stack, options: StackOptions) -> None:
     console.print(f"  chat page   {stack.url}/")
     console.print(f"  OpenAI API  {stack.url}/v1   (openai.OpenAI(base_url=..., api_key='none'))")
     console.print(f"  terminal    adasd chat --url {stack.url} 'Why is the sky blue?'")
+    if options.beside:
+        console.print("  drafter     beside the verifier, in one process (--apart: in one of its own)")
     console.print(f"  logs        {options.logs}        Ctrl-C stops everything")

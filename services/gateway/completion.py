@@ -151,5 +151,6 @@ class Completion:
 def _trace(passage: Passage, times: RoundTimes) -> Body:
     rounds, pieces = passage.rounds, passage.pieces
     assert rounds is not None, "only what is decoded here has times"
-    marks = {"rounds": rounds.count, "drafted": rounds.drafted, "accepted": rounds.accepted}
+    blocks = [{"accepted": one.verdict.accepted, "tokens": len(one.verdict.tokens)} for one in rounds.each]
+    marks = {"rounds": rounds.count, "drafted": rounds.drafted, "accepted": rounds.accepted, "blocks": blocks}
     return {**marks, "tokens": len(pieces), "pieces": pieces, "timing": times.as_dict()}

@@ -62,12 +62,21 @@ def test_shares_of_first_and_later_rounds() -> None:
     lines = shares_table([[FIRST, SECOND], [FIRST, SECOND]]).splitlines()
     assert "| verifier forward | 500.00 | 58.8% | 0.00 | 0.0% |" in lines
     assert "| drafter forward | 0.00 | 0.0% | 100.00 | 12.5% |" in lines
-    assert lines[-3:] == [
+    assert lines[-4:] == [
         "| all | 850.00 | 100.0% | 800.00 | 100.0% |",
         "| beside the next block: commit | 100.00 | - | 200.00 | - |",
         "| beside the next block: telling | 100.00 | - | 150.00 | - |",
+        "| rounds a message | 1 | - | 1.00 | - |",
     ]
     assert not any(line.startswith("| drafter, not told") for line in lines), "what never comes has no row"
+
+
+def test_what_one_message_brought_is_told_a_round() -> None:
+    lines = shares_table([[FIRST, {**SECOND, "rounds": 4}]]).splitlines()
+    assert "| all | 850.00 | 100.0% | 200.00 | 100.0% |" in lines
+    assert "| drafter forward | 0.00 | 0.0% | 25.00 | 12.5% |" in lines
+    assert "| beside the next block: commit | 100.00 | - | 50.00 | - |" in lines
+    assert "| rounds a message | 1 | - | 4.00 | - |" in lines
 
 
 def slices(trace: dict[str, Any]) -> list[dict[str, Any]]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from adasd.cli.stack import StackOptions
 from adasd.core.errors import InvalidRequest
 from adasd.core.grammar import Grammar
 from adasd.core.stopping import stopping_rule
@@ -100,6 +102,16 @@ def test_strangers_change_nothing_but_the_speed(stranger: Served) -> None:
     assert drafted["ids"] == alone["ids"]
     assert drafted["speculation"]["acceptance_rate"] < 0.3
     assert alone["speculation"]["drafted"] == 0
+
+
+def test_a_model_that_shares_cores_has_its_drafter_beside_it_unless_told_otherwise(tmp_path: Path) -> None:
+    options = StackOptions("draft", "target", tmp_path, "model", tmp_path)
+    assert options.placed(None).beside
+    assert not options.placed(False).beside
+    assert not replace(options, target=TOY).placed(None).beside, "a toy computes nothing"
+    for given in ({"ADASD_DRAFTER_METRICS_PORT": "9"}, {"ADASD_VERIFIER_RUNTIME__DEVICE": "cuda"}):
+        assert not replace(options, environment=given).placed(None).beside
+    assert replace(options, environment={"ADASD_DRAFTER_RUNTIME__THREADS": "1"}).placed(None).beside
 
 
 def test_a_drafter_beside_the_verifier_is_no_process_and_counts_what_it_does(beside: Served) -> None:

@@ -201,6 +201,9 @@ async def test_a_trace_tells_accepted_tokens_from_the_targets_own(gateway: Gatew
     assert not all(any(mark["pieces"]) for mark in marks), "a round without text is marked too"
     assert sum(mark["accepted"] for mark in marks) == last["speculation"]["accepted"]
     assert sum(mark["tokens"] for mark in marks) == last["usage"]["completion_tokens"]
+    for name in ("accepted", "tokens"):
+        assert [sum(block[name] for block in mark["blocks"]) for mark in marks] == [mark[name] for mark in marks]
+    assert sum(mark["rounds"] for mark in marks) == last["speculation"]["rounds"]
     assert "".join(piece for mark in marks for piece in mark["pieces"]) == text_of(chunks)
     assert all(ChatCompletionChunk.model_validate(chunk, strict=True) for chunk in chunks)
 
