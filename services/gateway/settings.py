@@ -36,7 +36,8 @@ class GatewaySettings(BaseSettings):
     stopping, acceptance, max_candidates, copying: rules of requests that name none.
     cost_profile: JSON file of a `CostProfile`, against which `marginal` weighs candidates of seeded requests; by
     default the nominal one. shared_cores: drafter and verifier compute on the same ones.
-    rounds_at_once: for one message, without candidates or of a drafter beside the verifier; none finds out what messages cost.
+    rounds_at_once: for one message, without candidates or of a drafter beside the verifier; none finds out what
+    messages cost.
     default_max_tokens: as the rules; none is the rest of the context. max_requests: chat requests in hand at a time.
     max_vocabulary: that of the services.
     grace_seconds: what running answers get after SIGTERM. probe_seconds: between two looks at the services.
