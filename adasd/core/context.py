@@ -54,14 +54,13 @@ def shared_prefix(left: Sequence[int], right: Sequence[int]) -> int:
     return next(i for i in range(length) if left[i] != right[i])
 
 
-class Context:
-    """Prompt and committed tokens; append-only, hashed as it grows."""
+class Text:
+    """Prompt and committed tokens; append-only. prompt_length: of the ids, where some of them are generated."""
 
-    def __init__(self, prompt: Iterable[int]) -> None:
-        self.ids: list[int] = list(prompt)
-        self.prompt_length = len(self.ids)
-        self._hasher = blake2b(pack_ids(self.ids), digest_size=HASH_BYTES)
-        self._array = np.array(self.ids, dtype=np.uint32)  # with room to grow
+    def __init__(self, ids: Iterable[int], prompt_length: int | None = None) -> None:
+        self.ids: list[int] = list(ids)
+        self.prompt_length = len(self.ids) if prompt_length is None else prompt_length
+        self._array: NDArray[np.uint32] | None = None  # with room to grow, once it is asked for
 
     @property
     def base(self) -> int:
@@ -73,20 +72,36 @@ class Context:
         return self.base - self.prompt_length
 
     @property
-    def hash(self) -> bytes:
-        """blake2b of ids[:base], 16 bytes."""
-        return self._hasher.copy().digest()
-
-    @property
     def array(self) -> NDArray[np.uint32]:
         """`ids` as they are now."""
+        if self._array is None:
+            self._array = np.array(self.ids, dtype=np.uint32)
         return self._array[: len(self.ids)]
 
     def extend(self, tokens: Sequence[int]) -> None:
         """Append committed tokens."""
         length = len(self.ids)
         self.ids.extend(tokens)
+        if self._array is None:
+            return
         if len(self.ids) > len(self._array):
             self._array = np.concatenate([self._array[:length], np.empty(len(self.ids), dtype=np.uint32)])
         self._array[length : len(self.ids)] = tokens
+
+
+class Context(Text):
+    """A text, hashed as it grows."""
+
+    def __init__(self, prompt: Iterable[int]) -> None:
+        super().__init__(prompt)
+        self._hasher = blake2b(pack_ids(self.ids), digest_size=HASH_BYTES)
+
+    @property
+    def hash(self) -> bytes:
+        """blake2b of ids[:base], 16 bytes."""
+        return self._hasher.copy().digest()
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Append committed tokens."""
+        super().extend(tokens)
         self._hasher.update(pack_ids(tokens))

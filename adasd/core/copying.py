@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from adasd.core.adaptive import AcceptanceState
-from adasd.core.context import Context
+from adasd.core.context import Text
 from adasd.core.foresight import foresee
 from adasd.core.marginal import Marginal
 from adasd.core.stopping import StoppingRule
@@ -29,12 +29,16 @@ class Copying:
     rule: Marginal
     eos_ids: Collection[int]
 
-    def plan(self, drafted: DraftPlan, state: AcceptanceState, context: Context, room: int, run: int = 1) -> DraftPlan:
+    def held(self) -> Copying:
+        """With the costs as they are now."""
+        return replace(self, rule=self.rule.held())
+
+    def plan(self, drafted: DraftPlan, state: AcceptanceState, text: Text, room: int, run: int = 1) -> DraftPlan:
         """The best of a plan of the rule's, a block of what the text foresees, and such a block that begins a run.
 
         room: candidates, at most. run: rounds.
         """
-        foreseen = foresee(context.array, min(room, self.rule.window))
+        foreseen = foresee(text.array, min(room, self.rule.window))
         if foreseen is None:
             return drafted
         drafted, worth = replace(drafted, foreseen=foreseen), drafted.worth

@@ -147,6 +147,16 @@ CostSource = Callable[[], CostProfile]
 """The costs as of now."""
 
 
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A `CostSource` of costs that stay as they are."""
+
+    profile: CostProfile
+
+    def __call__(self) -> CostProfile:
+        return self.profile
+
+
 def nominal() -> CostProfile:
     """The source where nobody measures."""
     return NOMINAL

@@ -31,7 +31,7 @@ class Runs(Protocol):
         ...
 
     def drafted(self) -> int:
-        """All with candidates, of a drafter beside the verifier."""
+        """Of which the first has candidates of a drafter beside the verifier, and the others may."""
         ...
 
 
@@ -70,11 +70,8 @@ class Controller:
         """The first round has no candidates: the target's prefill gives the first token anyway, and nobody waits."""
         if state.counters.rounds == 0:
             return DraftPlan(0)
-        room = self.limit - context.base - 1
-        plan = self._course().plan(state.acceptance, context.base, context.generated)
-        if self.copying is not None:
-            plan = self.copying.plan(plan, state.acceptance, context, room, self.runs.plain(True))
-        return self._run(plan, room + 1)
+        plan = self._course.plan(state.acceptance, context, self.runs.plain(True))
+        return self._run(plan, self.limit - context.base)
 
     def _run(self, plan: DraftPlan, room: int) -> DraftPlan:
         """As a run of at most `room` rounds, if there are no candidates."""
@@ -84,12 +81,13 @@ class Controller:
         return plan if rounds <= 1 else replace(plan, rounds=rounds)
 
     def course(self) -> Course | None:
-        """By which rounds with candidates go on without a word from here, where it can be told and does any good."""
-        course = self._course(self.runs.drafted())
-        return course if course.rounds > 1 and course.known_everywhere else None
+        """By which rounds go on without a word from here after one with candidates, where that does any good."""
+        rounds = self.runs.drafted()
+        return self._course.held(rounds) if rounds > 1 and self.stopping.most else None
 
-    def _course(self, rounds: int = 1) -> Course:
-        return Course(self.stopping, self.limit, self.verification.coupled, rounds)
+    @property
+    def _course(self) -> Course:
+        return Course(self.stopping, self.limit, self.verification.coupled, self.copying)
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from adasd.core.adaptive import AcceptanceState
-from adasd.core.costs import CostProfile, CostSource, nominal
+from adasd.core.costs import Constant, CostProfile, CostSource, nominal
 from adasd.core.outlook import NOTHING_KNOWN, Outlook
 from adasd.core.prospects import Prospects
 from adasd.core.types import DraftPlan
@@ -22,6 +22,14 @@ class Marginal:
 
     window: int
     costs: CostSource = nominal
+
+    @property
+    def most(self) -> int:
+        return self.window
+
+    def held(self) -> Marginal:
+        """With the costs as they are now."""
+        return replace(self, costs=Constant(self.costs()))
 
     def worth(self, prospects: Prospects) -> Worth:
         """What candidates are expected to earn at the going rate, whatever their entropy."""

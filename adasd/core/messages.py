@@ -120,7 +120,7 @@ class VerifyRequest:
     first have no candidates. The answer to several is a run, perhaps a shorter one. expected_acceptance: the chance
     that a candidate stands if those before it do, by which a long block may be read in two parts; None has it read in
     one. plan: instead of a draft: the drafter beside the verifier is asked for one first. course: how rounds go on
-    after that, each drafted and judged like the first, before any is answered. Raises InvalidRequest.
+    after that, each planned and judged like the first, before any is answered. Raises InvalidRequest.
     """
 
     context: ContextDelta
@@ -157,8 +157,8 @@ class VerifyRequest:
     def _check_course(self, course: Course) -> None:
         if self.plan is None:
             raise InvalidRequest("a course goes on from a plan", "course")
-        if not course.known_everywhere:
-            raise InvalidRequest("a course is of a rule that weighs no costs", "course.stopping")
+        if not course.stopping.most:
+            raise InvalidRequest("a course is of a rule that drafts", "course.stopping")
         if not 1 <= course.rounds <= MAX_ROUNDS:
             raise InvalidRequest(f"course.rounds must be within [1, {MAX_ROUNDS}], got {course.rounds}", "course")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.costs import CostSource, nominal
@@ -27,32 +27,62 @@ STOPPING_RULES = ("off", "fixed", "adasd", "marginal")
 
 
 class StoppingRule(Protocol):
+    @property
+    def most(self) -> int:
+        """Candidates of a block, at most."""
+        ...
+
     def plan(self, state: AcceptanceState, outlook: Outlook = NOTHING_KNOWN) -> DraftPlan: ...
+
+    def held(self) -> StoppingRule:
+        """The rule as it stands now, for rounds that follow from one another: a pure function of the session."""
+        ...
+
+
+class _Unmoved:
+    """Of rules that look at nothing but the session."""
+
+    __slots__ = ()
+
+    def held(self) -> Self:
+        return self
 
 
 @dataclass(frozen=True, slots=True)
-class Off:
+class Off(_Unmoved):
     """Never draft."""
+
+    @property
+    def most(self) -> int:
+        return 0
 
     def plan(self, state: AcceptanceState, outlook: Outlook = NOTHING_KNOWN) -> DraftPlan:
         return DraftPlan(0)
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class Fixed(_Unmoved):
     """Always draft `candidates`."""
 
     candidates: int = VANILLA_CANDIDATES
+
+    @property
+    def most(self) -> int:
+        return self.candidates
 
     def plan(self, state: AcceptanceState, outlook: Outlook = NOTHING_KNOWN) -> DraftPlan:
         return DraftPlan(self.candidates)
 
 
 @dataclass(frozen=True, slots=True)
-class AdaSDStopping:
+class AdaSDStopping(_Unmoved):
     """T_G: the running mean of the entropies (bits) of rejected candidates."""
 
     window: int = WINDOW
+
+    @property
+    def most(self) -> int:
+        return self.window
 
     def plan(self, state: AcceptanceState, outlook: Outlook = NOTHING_KNOWN) -> DraftPlan:
         threshold = state.rejected_entropy.mean

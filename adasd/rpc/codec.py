@@ -205,7 +205,10 @@ def _decode_context(message: common_pb2.Context) -> ContextDelta:
 
 def _encode_draft(draft: Draft) -> common_pb2.Draft:
     return common_pb2.Draft(
-        ids=pack_ids(draft.ids), entropies=draft.entropies, rows=[encode_row(row) for row in draft.rows]
+        ids=pack_ids(draft.ids),
+        entropies=draft.entropies,
+        rows=[encode_row(row) for row in draft.rows],
+        copied=draft.copied,
     )
 
 
@@ -222,7 +225,7 @@ def _decode_told(message: common_pb2.Draft) -> Draft:
         raise InvalidDraft(f"a block with {len(entropies)} entropies and {len(message.ids)} bytes of ids")
     if not all(0.0 <= entropy < math.inf for entropy in entropies):
         raise InvalidDraft("entropies must be finite and not negative")
-    return Draft(tuple(unpack_ids(message.ids)), entropies)
+    return Draft(tuple(unpack_ids(message.ids)), entropies, copied=message.copied)
 
 
 def _encode_judgement(judgement: Judgement) -> verifier_pb2.Judgement:

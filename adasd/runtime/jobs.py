@@ -10,6 +10,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from adasd.core.adaptive import AcceptanceState, packed_posterior
+from adasd.core.context import Text
+from adasd.core.decoding import copied
 from adasd.core.density import Posterior
 from adasd.core.drafting import Block
 from adasd.core.draws import CounterDraws
@@ -19,7 +21,7 @@ from adasd.core.parts import first_part
 from adasd.core.processing import Processor
 from adasd.core.types import Draft, DraftPlan, SamplingParams
 from adasd.core.verdicts import Verdict
-from adasd.core.verification import verification
+from adasd.core.verification import judging, verification
 from adasd.runtime.passes import Pass, Planned, Run, Steps, Taken
 from adasd.runtime.sessions import Sessions
 
@@ -67,33 +69,35 @@ def _draft(
 
 
 def planned_steps(beside: Side, target: Side, request: VerifyRequest, pace: tuple[float, ...] = ()) -> Steps[Planned]:
-    """Draft as the request's plan has it, judge the block, and go on so as its course has it: to the end of the text,
-    or to what cannot be answered, which the gateway learns by asking for it.
+    """Draft as the request's plan has it, judge the block, and go on as its course has it: to the end of the text, or
+    to what cannot be answered, which the gateway learns by asking for it.
 
     beside: the draft model. pace: as of `verify_steps`. Raises InvalidDraft for whatever keeps the draft model from the
     first block.
     """
     check_biases(request.sampling, target.info)
-    session, plan, course, rounds = request.context.session, request.plan, request.course, list[Judged]()
-    known, state = target.sessions.learn(request.context), AcceptanceState.unpack(request.state)
-    while plan is not None and (plan.max_candidates or not rounds):
+    context, plan, course, rounds = request.context, request.plan, request.course, list[Judged]()
+    known, state = target.sessions.learn(context), AcceptanceState.unpack(request.state)
+    text, labels = Text(known, context.prompt_length), verification(request.acceptance).labels
+    while plan is not None:
         try:
-            judged = yield from _drafted_and_judged(beside, target, request, plan, known, state.posterior, pace)
+            judged = yield from _planned_and_judged(beside, target, request, plan, known, state.posterior, pace)
         except AdasdError:
             if not rounds:
                 raise
             break
         rounds.append(judged)
-        known = target.sessions.grow(session, judged.verdict.tokens)
+        known = target.sessions.grow(context.session, judged.verdict.tokens)
+        text.extend(judged.verdict.tokens)
         ended = at_end(judged.verdict, request.sampling, target.info.eos_ids)
-        if ended or course is None or len(rounds) == course.rounds:
+        if ended or course is None or len(rounds) == course.rounds or text.base >= course.limit:
             break
-        state = state.after(*judged, verification(request.acceptance).labels)
-        plan = course.plan(state, len(known), len(known) - request.context.prompt_length)
+        state = state.after(*judged, labels, plan)
+        plan = course.plan(state, text)
     return Planned(tuple(rounds))
 
 
-def _drafted_and_judged(
+def _planned_and_judged(
     beside: Side,
     target: Side,
     request: VerifyRequest,
@@ -103,14 +107,20 @@ def _drafted_and_judged(
     pace: tuple[float, ...],
 ) -> Steps[Judged]:
     """One round after `known`."""
-    context = request.context
-    beside.sessions.follow(context.session, target.sessions)
+    draft = copied(plan) or (yield from _drafted(beside, target, request, plan, known))
+    asked = replace(request, draft=draft, acceptance=judging(request.acceptance, draft), plan=None, course=None)
+    return Judged(draft, (yield from _judge(*target, asked, known, posterior, 1, pace)))
+
+
+def _drafted(beside: Side, target: Side, request: VerifyRequest, plan: DraftPlan, known: Sequence[int]) -> Steps[Draft]:
+    """What the draft model gives; it reads nothing for a round without candidates."""
+    if plan.max_candidates == 0:
+        return Draft()
+    beside.sessions.follow(request.context.session, target.sessions)
     try:
-        draft = yield from _draft(*beside, context, request.sampling, plan, known)
+        return (yield from _draft(*beside, request.context, request.sampling, plan, known))
     except AdasdError as error:
         raise InvalidDraft(f"the drafter beside: {error}") from error
-    asked = replace(request, draft=draft, plan=None, course=None)
-    return Judged(draft, (yield from _judge(*target, asked, known, posterior, 1, pace)))
 
 
 def verify_steps(

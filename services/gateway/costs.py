@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -166,11 +167,12 @@ class RoundWatch:
 
     def judged(self, seconds: float, drafting: Timing, timing: Timing, blocks: Sequence[int]) -> None:
         """Rounds are there that one message brought, whose blocks, of so many candidates, the drafter beside the
-        verifier had `drafting` for; all else took `seconds`. The average of them is put down.
+        verifier had `drafting` for; all else took `seconds`. The average of them is put down, as a round with
+        candidates if any has some: the passes are known by their rows, the steps by their number.
         """
         rounds = len(blocks)
         self._costs.runs.judged(seconds, drafting, timing, rounds)
-        candidates, drafting = round(sum(blocks) / rounds), drafting.part(rounds)
+        candidates, drafting = math.ceil(sum(blocks) / rounds), drafting.part(rounds)
         self.drafted(drafting.whole, drafting, candidates)
         self.verified(seconds / rounds, timing.part(rounds), candidates)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from adasd.core.adaptive import AcceptanceState, patches
 from adasd.core.context import Context
+from adasd.core.course import Course
 from adasd.core.decoding import Boundary, Controller, Round, copied, cut_block
 from adasd.core.errors import InvalidDraft
 from adasd.core.messages import Judged
@@ -18,8 +20,14 @@ from adasd.state.base import Commit, Committing, Ownership
 from services.gateway.ports import Drafter, Verifier
 from services.gateway.rounds import Rounds
 
-Answered = tuple[DraftPlan, Sequence[Judged]]
-"""A plan, and what came of it: a block and its verdict, or several, if the verifier went on by itself."""
+
+class Answered(NamedTuple):
+    """A plan, and what came of it: a block and its verdict, or several, if the verifier went on, on this course."""
+
+    plan: DraftPlan
+    blocks: Sequence[Judged]
+    course: Course | None = None
+
 
 TURNS_TO_SEND = 3
 """Of the event loop, until a block that begins has been planned and handed to its stream, and by that to the network.
@@ -75,23 +83,26 @@ async def _decide(
     number = state.counters.rounds
     plan = controller.plan(state, context)
     if plan.max_candidates and not plan.copies and verifier.drafts:
+        course = controller.course()
         with suppress(InvalidDraft):
-            return plan, await verifier.draft(context, plan, state.acceptance, number, controller.course())
+            return Answered(plan, await verifier.draft(context, plan, state.acceptance, number, course), course)
     draft = copied(plan) or await drafter.propose(context, plan, number)
     try:
         verdict = await verifier.verify(context, draft, state.acceptance, number, plan.rounds)
     except InvalidDraft:
         draft = Draft()
         verdict = await verifier.verify(context, draft, state.acceptance, number)
-    return plan, [Judged(draft, verdict)]
+    return Answered(plan, [Judged(draft, verdict)])
 
 
 def _cut(
     answered: Answered, context: Context, state: GenerationState, controller: Controller, boundary: Boundary
 ) -> Rounds:
     """What of it stands before the boundary, by which the context grows."""
-    (plan, blocks), rounds = answered, list[Round]()
+    (plan, blocks, course), rounds = answered, list[Round]()
     for draft, verdict in blocks:
+        if rounds and course is not None:
+            plan = course.plan(state.acceptance, context)
         length, finish = boundary.cut(verdict.tokens)
         draft, verdict = cut_block(draft, verdict, length)
         state = state.after(draft, verdict, controller.verification.labels, finish, plan)

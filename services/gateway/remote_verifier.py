@@ -114,7 +114,8 @@ class RemoteVerifier:
             raise
         self.drafting = reply.drafting
         for judged in reply.judged:
-            self._count(judged.verdict)
+            if not judged.draft.copied:
+                self._count(judged.verdict)
         return reply.judged
 
     def _check(self, plan: DraftPlan, course: Course | None, reply: VerifyReply) -> None:
@@ -122,10 +123,12 @@ class RemoteVerifier:
         rounds = course.rounds if course else 1
         if len(reply.judged) > rounds:
             raise InvalidDraft(f"{len(reply.judged)} rounds, {rounds} asked for at most")
+        most = plan.max_candidates
         for draft, verdict in reply.judged:
             judged = len(verdict.judgements)
-            if len(draft) > plan.max_candidates or judged > len(draft):
-                raise InvalidDraft(f"{len(draft)} candidates, {judged} judged, {plan.max_candidates} asked for at most")
+            if len(draft) > most or judged > len(draft):
+                raise InvalidDraft(f"{len(draft)} candidates, {judged} judged, {most} asked for at most")
+            most = course.stopping.most if course else 0
 
     async def _reply(
         self, context: Context, round_number: int, question: Callable[[ContextDelta], VerifyRequest]

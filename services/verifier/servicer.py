@@ -7,10 +7,8 @@ from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from functools import partial
 
-from adasd.core.adaptive import AcceptanceState
 from adasd.core.errors import InvalidDraft
 from adasd.core.messages import Judged, ModelInfo, VerifyReply, VerifyRequest
-from adasd.core.types import Draft
 from adasd.core.verification import verification
 from adasd.runtime.ahead import Habit, InTurn, RunAhead
 from services.replica.checks import check_candidates, check_context, check_draft, check_state
@@ -80,9 +78,10 @@ class VerifyGeneration:
         """Drafted and judged."""
         ask = partial(self._asking.planned, request)
         (rounds, drafting), timing = await self._generation.ask(request.context.session, ask)
-        for judged in rounds:
-            for each in (beside, self._host):
-                each.metrics.answered(len(judged.draft))
+        for draft, _ in rounds:
+            self._host.metrics.answered(len(draft))
+            if len(draft) and not draft.copied:
+                beside.metrics.answered(len(draft))
         beside.metrics.took(drafting)
         (draft, verdict), *further = map(_told, rounds)
         return VerifyReply(request.round_number, request.context.base, verdict, timing, draft, drafting, tuple(further))
@@ -96,12 +95,12 @@ class VerifyGeneration:
             if self._beside is None:
                 raise InvalidDraft("there is no drafter beside this verifier")
         if request.course is not None:
-            longest = request.course.plan(AcceptanceState(), request.context.base).max_candidates
-            check_candidates(longest, self._max_candidates)
+            longest = min(request.course.stopping.most, request.course.limit - request.context.base - 1)
+            check_candidates(max(0, longest), self._max_candidates)
         verification(request.acceptance)
         check_state(request.state)
 
 
 def _told(judged: Judged) -> Judged:
     """Without its rows: they are for who judges."""
-    return judged._replace(draft=Draft(judged.draft.ids, judged.draft.entropies))
+    return judged._replace(draft=replace(judged.draft, rows=()))

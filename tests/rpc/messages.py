@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import strategies as st
 
 from adasd.core.context import context_hash
-from adasd.core.costs import CostProfile
+from adasd.core.copying import copying_for
+from adasd.core.costs import Constant, CostProfile
 from adasd.core.course import Course
 from adasd.core.grammar import Grammar
+from adasd.core.marginal import Marginal
 from adasd.core.messages import (
     MAX_ROUNDS,
     ContextDelta,
@@ -134,13 +137,29 @@ told_to_verify = (
 runs_asked = st.builds(
     VerifyRequest, contexts(), samplings, st.just(Draft()), *told_to_verify, st.integers(1, MAX_ROUNDS)
 )
-stopping = st.builds(Fixed, st.integers(1, 64)) | st.builds(AdaSDStopping, st.integers(1, 64))
+tables = st.lists(st.floats(1e-6, 1e3), max_size=9).map(lambda table: tuple(sorted(table)))
+copied_costs = st.builds(
+    lambda costs, copied, reading, joined: replace(costs, copied=copied, reading=reading, joined=joined),
+    profiles,
+    tables,
+    unit,
+    tables,
+)
+marginal = st.builds(Marginal, st.integers(1, 64), st.builds(Constant, copied_costs))
+stopping = st.builds(Fixed, st.integers(1, 64)) | st.builds(AdaSDStopping, st.integers(1, 64)) | marginal
+
+
+@st.composite
+def courses(draw: st.DrawFn, coupled: bool, rounds: int) -> Course:
+    rule, eos_ids = draw(stopping), draw(st.frozensets(words, max_size=3))
+    copying = copying_for(rule, eos_ids, draw(st.booleans()))
+    return Course(rule, draw(words), coupled, copying, rounds)
 
 
 @st.composite
 def plans_asked(draw: st.DrawFn) -> VerifyRequest:
     plan, rounds = draw(plans), draw(st.integers(0, MAX_ROUNDS))
-    course = Course(draw(stopping), draw(words), plan.coupled, rounds) if rounds else None
+    course = draw(courses(plan.coupled, rounds)) if rounds else None
     asked = [draw(one) for one in told_to_verify]
     return VerifyRequest(draw(contexts()), draw(samplings), Draft(), *asked, plan=plan, course=course)
 
@@ -149,6 +168,8 @@ blocks_asked = st.builds(VerifyRequest, contexts(), samplings, drafts(), *told_t
 verify_requests = blocks_asked | runs_asked | plans_asked()
 timings = st.builds(Timing, words, unit, unit, unit, words, words, unit)
 runs = st.lists(words, min_size=2, max_size=9).map(lambda ids: Verdict(tuple(ids), 0, "bonus"))
-told = drafts().map(lambda draft: Draft(draft.ids, draft.entropies))
+told = st.builds(
+    lambda draft, copied: replace(draft, rows=(), copied=copied and len(draft) > 0), drafts(), st.booleans()
+)
 further = st.lists(st.builds(Judged, told, verdicts()), max_size=3).map(tuple)
 verify_replies = st.builds(VerifyReply, words, words, verdicts() | runs, timings, told, further=further)

@@ -12,14 +12,17 @@ from prometheus_client import CollectorRegistry
 
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.context import Context
-from adasd.core.costs import nominal
+from adasd.core.copying import Copying
+from adasd.core.costs import Constant, CostProfile
 from adasd.core.course import Course
+from adasd.core.decoding import copied
 from adasd.core.errors import InvalidDraft, InvalidRequest, Overloaded, ServiceUnavailable
 from adasd.core.marginal import Marginal
 from adasd.core.messages import MAX_ROUNDS, Judged, Timing, VerifyReply, VerifyRequest
 from adasd.core.rows import PointRow
 from adasd.core.stopping import AdaSDStopping, Fixed, Off
 from adasd.core.types import Draft, DraftPlan
+from adasd.core.verification import judging
 from adasd.rpc.server import Server
 from adasd.rpc.verifier import VerifierService
 from adasd.runtime.ahead import InTurn
@@ -220,7 +223,7 @@ async def test_a_drafter_that_has_failed_is_not_asked_again_at_once() -> None:
 def adaptive(number: int, context: Context, state: AcceptanceState, start: int = 0) -> VerifyRequest:
     """A question under AdaSD's rules."""
     asked = verify_request(context, round_number=number, start=start, acceptance="adasd", state=state.pack())
-    return replace(asked, plan=course().plan(state, context.base))
+    return replace(asked, plan=course().plan(state, context))
 
 
 def course(rounds: int = 1, limit: int = 999) -> Course:
@@ -255,6 +258,62 @@ async def test_rounds_go_on_by_themselves_as_they_would_have_been_asked_for() ->
                 context.extend(judged.verdict.tokens)
             rounds += reply.judged
     assert rounds == expected
+
+
+COSTS = CostProfile("stated", 0.016, 0.004, tuple(0.02 + 0.001 * rows for rows in range(9)), copied=(0.02,) * 9)
+REPEATING = Context(3 * [7, 19, 4, 33, 21, 40])
+
+
+def weighing(rounds: int = 1) -> Course:
+    """Of the rule that weighs costs, with its second source of candidates."""
+    rule = Marginal(6, Constant(COSTS))
+    return Course(rule, 999, copying=Copying(rule, ()), rounds=rounds)
+
+
+def weighed(number: int, context: Context, state: AcceptanceState, start: int = 0) -> VerifyRequest:
+    return replace(adaptive(number, context, state, start), plan=weighing().plan(state, context))
+
+
+async def weighed_one_by_one(count: int) -> list[tuple[DraftPlan, Judged]]:
+    """As a gateway asks for them: who copies or does not draft sends no plan."""
+    rounds, context, state = list[tuple[DraftPlan, Judged]](), Context(REPEATING.ids), AcceptanceState()
+    async with pair() as servicer, servicer.generation() as generation:
+        for number in range(count):
+            asked = weighed(number, context, state)
+            plan, draft = asked.plan, NOTHING
+            assert plan is not None
+            if plan.copies or not plan.max_candidates:
+                draft = copied(plan) or NOTHING
+                acceptance = judging(asked.acceptance, draft)
+                asked = replace(asked, draft=draft, acceptance=acceptance, plan=None)
+            reply = await generation.verify(asked)
+            judged = Judged(reply.draft if asked.plan else replace(draft, rows=()), reply.verdict)
+            state = state.after(*judged, "own", plan)
+            context.extend(judged.verdict.tokens)
+            rounds.append((plan, judged))
+    return rounds
+
+
+async def test_a_rule_that_weighs_costs_goes_on_as_its_rounds_would_have_been_asked_for() -> None:
+    expected = await weighed_one_by_one(40)
+    assert {plan.decision for plan, _ in expected} >= {"draft", "copy", "off"}
+    rounds, context, state, start = list[Judged](), Context(REPEATING.ids), AcceptanceState(), 0
+    async with pair() as servicer, servicer.generation() as generation:
+        while len(rounds) < len(expected):
+            plan, asked = expected[len(rounds)][0], weighed(len(rounds), context, state, start)
+            if plan.copies or not plan.max_candidates:
+                draft = copied(plan) or NOTHING
+                asked = replace(asked, draft=draft, acceptance=judging(asked.acceptance, draft), plan=None)
+                brought = [Judged(replace(draft, rows=()), (await generation.verify(asked)).verdict)]
+            else:
+                brought = list((await generation.verify(replace(asked, course=weighing(8)))).judged)
+            start = context.base
+            for place, judged in enumerate(brought):
+                plan = weighing().plan(state, context) if place else plan
+                state = state.after(*judged, "own", plan)
+                context.extend(judged.verdict.tokens)
+            rounds += brought
+    assert rounds[: len(expected)] == [judged for _, judged in expected]
 
 
 async def test_rounds_end_where_the_text_does() -> None:
@@ -292,7 +351,7 @@ async def test_rounds_end_where_the_draft_model_cannot_go_on() -> None:
 
 async def test_a_course_is_refused_that_nobody_here_could_follow() -> None:
     asked = adaptive(0, Context(PROMPT), AcceptanceState())
-    for wrong in (Course(Off(), 99), Course(Marginal(5, nominal), 99), course(0), course(MAX_ROUNDS + 1)):
+    for wrong in (Course(Off(), 99), course(0), course(MAX_ROUNDS + 1)):
         with pytest.raises(InvalidRequest):
             replace(asked, course=wrong)
     with pytest.raises(InvalidRequest, match="from a plan"):
@@ -303,7 +362,7 @@ async def test_a_course_is_refused_that_nobody_here_could_follow() -> None:
 
 
 async def test_a_gateway_has_several_rounds_for_one_message_and_no_more_than_it_asked_for() -> None:
-    expected, context, plan = await one_by_one(3), Context(PROMPT), course().plan(AcceptanceState(), len(PROMPT))
+    expected, context, plan = await one_by_one(3), Context(PROMPT), course().plan(AcceptanceState(), Context(PROMPT))
     async with pair() as servicer, remote(servicer, acceptance="adasd") as verifier:
         assert list(await verifier.draft(context, plan, AcceptanceState(), 0, course(3))) == expected
     async with pair() as servicer, remote(servicer, acceptance="adasd") as verifier:

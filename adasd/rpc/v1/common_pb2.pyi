@@ -95,28 +95,36 @@ class Worth(_message.Message):
     def __init__(self, acceptance: _Optional[_Iterable[float]] = ..., mean: _Optional[float] = ..., rate: _Optional[float] = ..., costs: _Optional[_Union[CostProfile, _Mapping]] = ...) -> None: ...
 
 class CostProfile(_message.Message):
-    __slots__ = ("version", "fixed", "draft", "verify", "commit")
+    __slots__ = ("version", "fixed", "draft", "verify", "commit", "copied", "reading", "joined")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     FIXED_FIELD_NUMBER: _ClassVar[int]
     DRAFT_FIELD_NUMBER: _ClassVar[int]
     VERIFY_FIELD_NUMBER: _ClassVar[int]
     COMMIT_FIELD_NUMBER: _ClassVar[int]
+    COPIED_FIELD_NUMBER: _ClassVar[int]
+    READING_FIELD_NUMBER: _ClassVar[int]
+    JOINED_FIELD_NUMBER: _ClassVar[int]
     version: str
     fixed: float
     draft: float
     verify: _containers.RepeatedScalarFieldContainer[float]
     commit: float
-    def __init__(self, version: _Optional[str] = ..., fixed: _Optional[float] = ..., draft: _Optional[float] = ..., verify: _Optional[_Iterable[float]] = ..., commit: _Optional[float] = ...) -> None: ...
+    copied: _containers.RepeatedScalarFieldContainer[float]
+    reading: float
+    joined: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, version: _Optional[str] = ..., fixed: _Optional[float] = ..., draft: _Optional[float] = ..., verify: _Optional[_Iterable[float]] = ..., commit: _Optional[float] = ..., copied: _Optional[_Iterable[float]] = ..., reading: _Optional[float] = ..., joined: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class Draft(_message.Message):
-    __slots__ = ("ids", "entropies", "rows")
+    __slots__ = ("ids", "entropies", "rows", "copied")
     IDS_FIELD_NUMBER: _ClassVar[int]
     ENTROPIES_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
+    COPIED_FIELD_NUMBER: _ClassVar[int]
     ids: bytes
     entropies: _containers.RepeatedScalarFieldContainer[float]
     rows: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, ids: _Optional[bytes] = ..., entropies: _Optional[_Iterable[float]] = ..., rows: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    copied: bool
+    def __init__(self, ids: _Optional[bytes] = ..., entropies: _Optional[_Iterable[float]] = ..., rows: _Optional[_Iterable[bytes]] = ..., copied: _Optional[bool] = ...) -> None: ...
 
 class Timing(_message.Message):
     __slots__ = ("forwards", "queue", "forward", "rules", "sessions", "tokens", "ahead")

@@ -25,27 +25,29 @@ _sym_db = _symbol_database.Default()
 from adasd.rpc.v1 import common_pb2 as adasd_dot_rpc_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x61\x64\x61sd/rpc/v1/verifier.proto\x12\x0c\x61\x64\x61sd.rpc.v1\x1a\x19\x61\x64\x61sd/rpc/v1/common.proto\"\xb8\x03\n\rVerifyRequest\x12&\n\x07\x63ontext\x18\x01 \x01(\x0b\x32\x15.adasd.rpc.v1.Context\x12(\n\x08sampling\x18\x02 \x01(\x0b\x32\x16.adasd.rpc.v1.Sampling\x12\"\n\x05\x64raft\x18\x03 \x01(\x0b\x32\x13.adasd.rpc.v1.Draft\x12\x12\n\nacceptance\x18\x04 \x01(\t\x12\r\n\x05state\x18\x05 \x01(\x0c\x12\r\n\x05round\x18\x06 \x01(\r\x12\x19\n\x0ctop_logprobs\x18\x07 \x01(\rH\x00\x88\x01\x01\x12+\n\nnext_round\x18\x08 \x01(\x0e\x32\x17.adasd.rpc.v1.NextRound\x12\x0e\n\x06rounds\x18\t \x01(\r\x12\x0f\n\x07\x66urther\x18\n \x01(\r\x12 \n\x13\x65xpected_acceptance\x18\x0b \x01(\x01H\x01\x88\x01\x01\x12%\n\x04plan\x18\x0c \x01(\x0b\x32\x17.adasd.rpc.v1.DraftPlan\x12$\n\x06\x63ourse\x18\r \x01(\x0b\x32\x14.adasd.rpc.v1.CourseB\x0f\n\r_top_logprobsB\x16\n\x14_expected_acceptance\"Q\n\x06\x43ourse\x12\x10\n\x08stopping\x18\x01 \x01(\t\x12\x16\n\x0emax_candidates\x18\x02 \x01(\r\x12\r\n\x05limit\x18\x03 \x01(\r\x12\x0e\n\x06rounds\x18\x04 \x01(\r\"]\n\tJudgement\x12\x10\n\x08\x64istance\x18\x01 \x01(\x01\x12\r\n\x05\x65xact\x18\x02 \x01(\x08\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x03 \x01(\x08\x12\x0c\n\x04loss\x18\x04 \x01(\x01\x12\x0f\n\x07\x66loored\x18\x05 \x01(\x08\"\xf0\x02\n\x0bVerifyReply\x12\r\n\x05round\x18\x01 \x01(\r\x12\x0c\n\x04\x62\x61se\x18\x02 \x01(\r\x12\x0e\n\x06tokens\x18\x03 \x01(\x0c\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x04 \x01(\r\x12(\n\x08\x65mission\x18\x05 \x01(\x0e\x32\x16.adasd.rpc.v1.Emission\x12+\n\njudgements\x18\x06 \x03(\x0b\x32\x17.adasd.rpc.v1.Judgement\x12$\n\x06timing\x18\x07 \x01(\x0b\x32\x14.adasd.rpc.v1.Timing\x12-\n\x08logprobs\x18\x08 \x03(\x0b\x32\x1b.adasd.rpc.v1.TokenLogprobs\x12\"\n\x05\x64raft\x18\t \x01(\x0b\x32\x13.adasd.rpc.v1.Draft\x12&\n\x08\x64rafting\x18\n \x01(\x0b\x32\x14.adasd.rpc.v1.Timing\x12*\n\x07\x66urther\x18\x0b \x03(\x0b\x32\x19.adasd.rpc.v1.VerifyReply\">\n\rTokenLogprobs\x12\x0f\n\x07logprob\x18\x01 \x01(\x01\x12\x0f\n\x07top_ids\x18\x02 \x03(\r\x12\x0b\n\x03top\x18\x03 \x03(\x01*N\n\tNextRound\x12\x16\n\x12NEXT_ROUND_UNKNOWN\x10\x00\x12\x14\n\x10NEXT_ROUND_PLAIN\x10\x01\x12\x13\n\x0fNEXT_ROUND_NONE\x10\x02*I\n\x08\x45mission\x12\x11\n\rEMISSION_NONE\x10\x00\x12\x16\n\x12\x45MISSION_RECOVERED\x10\x01\x12\x12\n\x0e\x45MISSION_BONUS\x10\x02\x32\x8c\x01\n\x08Verifier\x12:\n\x04Info\x12\x19.adasd.rpc.v1.InfoRequest\x1a\x17.adasd.rpc.v1.ModelInfo\x12\x44\n\x06Verify\x12\x1b.adasd.rpc.v1.VerifyRequest\x1a\x19.adasd.rpc.v1.VerifyReply(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x61\x64\x61sd/rpc/v1/verifier.proto\x12\x0c\x61\x64\x61sd.rpc.v1\x1a\x19\x61\x64\x61sd/rpc/v1/common.proto\"\xb8\x03\n\rVerifyRequest\x12&\n\x07\x63ontext\x18\x01 \x01(\x0b\x32\x15.adasd.rpc.v1.Context\x12(\n\x08sampling\x18\x02 \x01(\x0b\x32\x16.adasd.rpc.v1.Sampling\x12\"\n\x05\x64raft\x18\x03 \x01(\x0b\x32\x13.adasd.rpc.v1.Draft\x12\x12\n\nacceptance\x18\x04 \x01(\t\x12\r\n\x05state\x18\x05 \x01(\x0c\x12\r\n\x05round\x18\x06 \x01(\r\x12\x19\n\x0ctop_logprobs\x18\x07 \x01(\rH\x00\x88\x01\x01\x12+\n\nnext_round\x18\x08 \x01(\x0e\x32\x17.adasd.rpc.v1.NextRound\x12\x0e\n\x06rounds\x18\t \x01(\r\x12\x0f\n\x07\x66urther\x18\n \x01(\r\x12 \n\x13\x65xpected_acceptance\x18\x0b \x01(\x01H\x01\x88\x01\x01\x12%\n\x04plan\x18\x0c \x01(\x0b\x32\x17.adasd.rpc.v1.DraftPlan\x12$\n\x06\x63ourse\x18\r \x01(\x0b\x32\x14.adasd.rpc.v1.CourseB\x0f\n\r_top_logprobsB\x16\n\x14_expected_acceptance\"\xa3\x01\n\x06\x43ourse\x12\x10\n\x08stopping\x18\x01 \x01(\t\x12\x16\n\x0emax_candidates\x18\x02 \x01(\r\x12\r\n\x05limit\x18\x03 \x01(\r\x12\x0e\n\x06rounds\x18\x04 \x01(\r\x12(\n\x05\x63osts\x18\x05 \x01(\x0b\x32\x19.adasd.rpc.v1.CostProfile\x12&\n\x07\x63opying\x18\x06 \x01(\x0b\x32\x15.adasd.rpc.v1.Copying\"\x1a\n\x07\x43opying\x12\x0f\n\x07\x65os_ids\x18\x01 \x03(\r\"]\n\tJudgement\x12\x10\n\x08\x64istance\x18\x01 \x01(\x01\x12\r\n\x05\x65xact\x18\x02 \x01(\x08\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x03 \x01(\x08\x12\x0c\n\x04loss\x18\x04 \x01(\x01\x12\x0f\n\x07\x66loored\x18\x05 \x01(\x08\"\xf0\x02\n\x0bVerifyReply\x12\r\n\x05round\x18\x01 \x01(\r\x12\x0c\n\x04\x62\x61se\x18\x02 \x01(\r\x12\x0e\n\x06tokens\x18\x03 \x01(\x0c\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x04 \x01(\r\x12(\n\x08\x65mission\x18\x05 \x01(\x0e\x32\x16.adasd.rpc.v1.Emission\x12+\n\njudgements\x18\x06 \x03(\x0b\x32\x17.adasd.rpc.v1.Judgement\x12$\n\x06timing\x18\x07 \x01(\x0b\x32\x14.adasd.rpc.v1.Timing\x12-\n\x08logprobs\x18\x08 \x03(\x0b\x32\x1b.adasd.rpc.v1.TokenLogprobs\x12\"\n\x05\x64raft\x18\t \x01(\x0b\x32\x13.adasd.rpc.v1.Draft\x12&\n\x08\x64rafting\x18\n \x01(\x0b\x32\x14.adasd.rpc.v1.Timing\x12*\n\x07\x66urther\x18\x0b \x03(\x0b\x32\x19.adasd.rpc.v1.VerifyReply\">\n\rTokenLogprobs\x12\x0f\n\x07logprob\x18\x01 \x01(\x01\x12\x0f\n\x07top_ids\x18\x02 \x03(\r\x12\x0b\n\x03top\x18\x03 \x03(\x01*N\n\tNextRound\x12\x16\n\x12NEXT_ROUND_UNKNOWN\x10\x00\x12\x14\n\x10NEXT_ROUND_PLAIN\x10\x01\x12\x13\n\x0fNEXT_ROUND_NONE\x10\x02*I\n\x08\x45mission\x12\x11\n\rEMISSION_NONE\x10\x00\x12\x16\n\x12\x45MISSION_RECOVERED\x10\x01\x12\x12\n\x0e\x45MISSION_BONUS\x10\x02\x32\x8c\x01\n\x08Verifier\x12:\n\x04Info\x12\x19.adasd.rpc.v1.InfoRequest\x1a\x17.adasd.rpc.v1.ModelInfo\x12\x44\n\x06Verify\x12\x1b.adasd.rpc.v1.VerifyRequest\x1a\x19.adasd.rpc.v1.VerifyReply(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'adasd.rpc.v1.verifier_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_NEXTROUND']._serialized_start=1128
-  _globals['_NEXTROUND']._serialized_end=1206
-  _globals['_EMISSION']._serialized_start=1208
-  _globals['_EMISSION']._serialized_end=1281
+  _globals['_NEXTROUND']._serialized_start=1239
+  _globals['_NEXTROUND']._serialized_end=1317
+  _globals['_EMISSION']._serialized_start=1319
+  _globals['_EMISSION']._serialized_end=1392
   _globals['_VERIFYREQUEST']._serialized_start=73
   _globals['_VERIFYREQUEST']._serialized_end=513
-  _globals['_COURSE']._serialized_start=515
-  _globals['_COURSE']._serialized_end=596
-  _globals['_JUDGEMENT']._serialized_start=598
-  _globals['_JUDGEMENT']._serialized_end=691
-  _globals['_VERIFYREPLY']._serialized_start=694
-  _globals['_VERIFYREPLY']._serialized_end=1062
-  _globals['_TOKENLOGPROBS']._serialized_start=1064
-  _globals['_TOKENLOGPROBS']._serialized_end=1126
-  _globals['_VERIFIER']._serialized_start=1284
-  _globals['_VERIFIER']._serialized_end=1424
+  _globals['_COURSE']._serialized_start=516
+  _globals['_COURSE']._serialized_end=679
+  _globals['_COPYING']._serialized_start=681
+  _globals['_COPYING']._serialized_end=707
+  _globals['_JUDGEMENT']._serialized_start=709
+  _globals['_JUDGEMENT']._serialized_end=802
+  _globals['_VERIFYREPLY']._serialized_start=805
+  _globals['_VERIFYREPLY']._serialized_end=1173
+  _globals['_TOKENLOGPROBS']._serialized_start=1175
+  _globals['_TOKENLOGPROBS']._serialized_end=1237
+  _globals['_VERIFIER']._serialized_start=1395
+  _globals['_VERIFIER']._serialized_end=1535
 # @@protoc_insertion_point(module_scope)

@@ -57,16 +57,26 @@ class VerifyRequest(_message.Message):
     def __init__(self, context: _Optional[_Union[_common_pb2.Context, _Mapping]] = ..., sampling: _Optional[_Union[_common_pb2.Sampling, _Mapping]] = ..., draft: _Optional[_Union[_common_pb2.Draft, _Mapping]] = ..., acceptance: _Optional[str] = ..., state: _Optional[bytes] = ..., round: _Optional[int] = ..., top_logprobs: _Optional[int] = ..., next_round: _Optional[_Union[NextRound, str]] = ..., rounds: _Optional[int] = ..., further: _Optional[int] = ..., expected_acceptance: _Optional[float] = ..., plan: _Optional[_Union[_common_pb2.DraftPlan, _Mapping]] = ..., course: _Optional[_Union[Course, _Mapping]] = ...) -> None: ...
 
 class Course(_message.Message):
-    __slots__ = ("stopping", "max_candidates", "limit", "rounds")
+    __slots__ = ("stopping", "max_candidates", "limit", "rounds", "costs", "copying")
     STOPPING_FIELD_NUMBER: _ClassVar[int]
     MAX_CANDIDATES_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    COSTS_FIELD_NUMBER: _ClassVar[int]
+    COPYING_FIELD_NUMBER: _ClassVar[int]
     stopping: str
     max_candidates: int
     limit: int
     rounds: int
-    def __init__(self, stopping: _Optional[str] = ..., max_candidates: _Optional[int] = ..., limit: _Optional[int] = ..., rounds: _Optional[int] = ...) -> None: ...
+    costs: _common_pb2.CostProfile
+    copying: Copying
+    def __init__(self, stopping: _Optional[str] = ..., max_candidates: _Optional[int] = ..., limit: _Optional[int] = ..., rounds: _Optional[int] = ..., costs: _Optional[_Union[_common_pb2.CostProfile, _Mapping]] = ..., copying: _Optional[_Union[Copying, _Mapping]] = ...) -> None: ...
+
+class Copying(_message.Message):
+    __slots__ = ("eos_ids",)
+    EOS_IDS_FIELD_NUMBER: _ClassVar[int]
+    eos_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, eos_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Judgement(_message.Message):
     __slots__ = ("distance", "exact", "accepted", "loss", "floored")

@@ -11,9 +11,11 @@ import pytest
 
 from adasd.core.adaptive import AcceptanceState
 from adasd.core.context import Context
+from adasd.core.costs import NOMINAL, Constant
 from adasd.core.course import Course
 from adasd.core.decoding import Controller, OneByOne, Runs, TokenBoundary
 from adasd.core.errors import Conflict, InvalidDraft, ServiceUnavailable
+from adasd.core.marginal import Marginal
 from adasd.core.messages import Judged, Timing
 from adasd.core.progress import GenerationState
 from adasd.core.stopping import AdaSDStopping, Fixed, stopping_rule
@@ -195,13 +197,14 @@ async def test_what_comes_after_the_end_of_a_text_is_dropped() -> None:
     assert peers.log[-1] == "commit 1 and 1 more"
 
 
-def test_only_a_rule_that_everybody_can_follow_goes_on_by_itself() -> None:
+def test_a_rule_that_drafts_goes_on_by_itself_with_the_costs_of_now() -> None:
     def course(rule: str, runs: Runs) -> Course | None:
         return Controller(stopping_rule(rule, None), verification("coupled"), 99, runs=runs).course()
 
     assert course("adasd", Three()) == Course(AdaSDStopping(), 99, coupled=True, rounds=3)
     assert course("fixed", Three()) == Course(Fixed(), 99, coupled=True, rounds=3)
-    assert [course(rule, Three()) for rule in ("off", "marginal")] == [None, None]
+    assert course("marginal", Three()) == Course(Marginal(20, Constant(NOMINAL)), 99, coupled=True, rounds=3)
+    assert course("off", Three()) is None
     assert course("adasd", OneByOne()) is None
 
 
