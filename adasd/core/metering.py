@@ -160,23 +160,24 @@ class CostMeter:
         aged = ((rows, average.aged(memory)) for rows, average in self.shape.items())
         return {rows: average for rows, average in aged if average.weight > FORGOTTEN}
 
-    def profile(self, apart: float = 0.0, known: int | None = None) -> CostProfile:
+    def profile(self, apart: float = 0.0, known: int | None = None, together: bool = False) -> CostProfile:
         """The costs now. apart: what a block with candidates costs beyond its passes, which rounds without them, taken
-        together, do not, and neither does a block that begins such a run. known: sessions of now that take turns, as
-        far as they are known; None where an average is all that there is.
+        together, do not, and neither does a block that begins such a run, or one of a drafter whose rounds are taken
+        `together` as well: if all sessions draft alike they meet before every pass. known: sessions of now that take
+        turns, as far as they are known; None where an average is all that there is.
         """
         usual = self.sessions.otherwise(1.0)
         running = max(1, round(usual if known is None else known + self.strangers.otherwise(0.0)))
-        together = max(1, round(running * min(1.0, self.together.otherwise(usual) / usual)))
+        drafting = max(1, round(running * min(1.0, self.together.otherwise(usual) / usual)))
         plain, copied = self.plain.otherwise(0.0), self._copied_table(running)
         longer = max(0.0, self.way.otherwise(plain) - plain)
-        way = plain + longer * running / together  # who takes turns waits for others' messages as for their passes
+        way = plain + longer * running / drafting  # who takes turns waits for others' messages as for their passes
         joined = way if running == 1 else plain  # beside others, copies keep step with them
         return CostProfile(
             version="live",
             fixed=self.fixed.otherwise(0.0),
             draft=self._draft(running),
-            verify=_dearer(self._verify_table(running, together), plain, way + apart),
+            verify=_dearer(self._verify_table(running, drafting), plain, way + (0.0 if together else apart)),
             commit=self.commit.otherwise(self.prior.commit),
             copied=_dearer(copied, plain, joined + apart),
             reading=self._reading(running),

@@ -62,15 +62,16 @@ class LiveCosts:
         self._profile = self._meter.profile()
         self._seen: list[Observation] = []
         self._added, self._due = 0, 0.0
-        self.running, self.runs_ahead = 0, False
+        self.running, self.runs_ahead, self.beside = 0, False, False
         self._load = 0  # sessions for which the profile was worked out
         self._since_drafts = 0  # rounds, whoever's
 
     def told(self, target: ModelInfo | None, draft: ModelInfo | None) -> None:
         """What passes took where the models run, before the first request: better than a guess, no better than what an
-        operator states or rounds have shown. And whether the target's are begun ahead.
+        operator states or rounds have shown. And whether the target's are begun ahead, and the drafter is beside it.
         """
         self.runs_ahead = target is not None and target.runs_ahead
+        self.beside = bool(target and draft and target.drafts and target.drafts == draft.weights_fingerprint)
         if self.prior is not NOMINAL or self._meter.rounds or not (target and target.passes and draft and draft.passes):
             return
         try:
@@ -111,7 +112,9 @@ class LiveCosts:
 
     def _work_out(self) -> None:
         self._load = self.running
-        self._profile = self._meter.profile(self.runs.apart(), self._load if self.shared_cores else None)
+        self._profile = self._meter.profile(
+            self.runs.apart(), self._load if self.shared_cores else None, together=self.beside
+        )
         self._added, self._due = 0, time.monotonic() + REFRESH_SECONDS
 
     def profile(self) -> CostProfile:

@@ -25,6 +25,7 @@ from services.gateway.costs import LiveCosts, RoundWatch
 from services.gateway.request import GenerationRequest
 from services.gateway.runs import BURST_SECONDS, MOST, RunLength
 from services.gateway.text import ChatText
+from tests.rpc.messages import INFO
 from tests.services.gateway.conftest import Gateway, gateway_of
 from tests.services.gateway.recital import SPEC, reciting, spelled, write_recital
 from tests.services.gateway.resuming import Told, handed_over, streamed
@@ -321,6 +322,26 @@ def test_candidates_have_to_earn_what_their_message_costs_the_others() -> None:
         here, there = (getattr(now(one), tables) for one in (costs, alone))
         assert here[0] == pytest.approx(there[0], rel=0.01)
         assert here[1] > there[1] + 0.015
+
+
+def told_of(served: str, drafts: str) -> CostProfile:
+    """What eight sessions have shown whose verifier drafts by `served`, and whose drafter serves `drafts`."""
+    costs = LiveCosts()
+    costs.told(replace(INFO, drafts=served), replace(INFO, weights_fingerprint=drafts))
+    watch = RoundWatch(costs)
+    for _ in range(160):
+        watch.verified(0.084, Timing(4, 0.0, 0.08, 0.0, 32, 32), 0, rounds=4)
+    return now(costs)
+
+
+def test_a_drafter_beside_pays_for_no_message_and_a_copy_still_does() -> None:
+    """Rounds it drafts for are taken together too: nobody misses a pass of the others, unless he copies alone."""
+    beside, other, nobody = told_of("pq", "pq"), told_of("pq", "rs"), told_of("", "")
+    assert other.verify == nobody.verify, "another drafter than the one that is asked is not beside it, nor is none"
+    for candidates in (1, 2, 4):
+        assert beside.verify[candidates] == pytest.approx(other.verify[candidates] - 0.02, rel=0.01)
+    assert beside.verify[0] == other.verify[0]
+    assert beside.copied == other.copied
 
 
 def test_a_stated_length_stands() -> None:
